@@ -1,0 +1,1 @@
+"""How fast is perdure? Measured beside the raw limit of SQLite here, and beside its peers."""

@@ -1,0 +1,1 @@
+"""Programs that use perdure, each in a directory of its own with a README."""

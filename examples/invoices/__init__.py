@@ -1,0 +1,1 @@
+"""Charges a file of invoices through a flaky service, and survives the death of its worker."""

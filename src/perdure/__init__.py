@@ -1,0 +1,99 @@
+"""perdure: a durable workflow engine for Python. These are the public names, and nothing else."""
+
+from __future__ import annotations
+
+from perdure.errors import (
+    AlreadyClosed,
+    Conflict,
+    DuplicateFrameError,
+    DuplicateRegistration,
+    ExecutionFailed,
+    ForeignAwait,
+    ForeignFrame,
+    InvalidArgument,
+    InvalidName,
+    LeaseLost,
+    NondeterminismError,
+    NonRetryableError,
+    NotFound,
+    NotSerializable,
+    PerdureError,
+    SchemaTooNew,
+    StepFailed,
+    StepTimeout,
+    StoreUnavailable,
+    UnknownExecution,
+    UnknownWorkflow,
+    WaitTimeout,
+)
+from perdure.model.entry import Entry
+from perdure.model.execution import (
+    ErrorInfo,
+    ExecutionRow,
+    ExecutionStatus,
+    FrameNode,
+    LeaseInfo,
+    Page,
+    StartOptions,
+    StartResult,
+)
+from perdure.model.message import Message
+from perdure.model.provenance import Actor, Code, Provenance, Site
+from perdure.model.retry import RetryPolicy
+from perdure.runtime.attempt import StepInfo, step_info
+from perdure.runtime.code.context import Context
+from perdure.runtime.config import EngineConfig
+from perdure.runtime.engine import Engine
+from perdure.runtime.registry import Registry
+from perdure.runtime.worker import Worker
+from perdure.wiring import open  # noqa: A004 - `perdure.open` is the name that users know
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Actor",
+    "AlreadyClosed",
+    "Code",
+    "Conflict",
+    "Context",
+    "DuplicateFrameError",
+    "DuplicateRegistration",
+    "Engine",
+    "EngineConfig",
+    "Entry",
+    "ErrorInfo",
+    "ExecutionFailed",
+    "ExecutionRow",
+    "ExecutionStatus",
+    "ForeignAwait",
+    "ForeignFrame",
+    "FrameNode",
+    "InvalidArgument",
+    "InvalidName",
+    "LeaseInfo",
+    "LeaseLost",
+    "Message",
+    "NonRetryableError",
+    "NondeterminismError",
+    "NotFound",
+    "NotSerializable",
+    "Page",
+    "PerdureError",
+    "Provenance",
+    "Registry",
+    "RetryPolicy",
+    "SchemaTooNew",
+    "Site",
+    "StartOptions",
+    "StartResult",
+    "StepFailed",
+    "StepInfo",
+    "StepTimeout",
+    "StoreUnavailable",
+    "UnknownExecution",
+    "UnknownWorkflow",
+    "WaitTimeout",
+    "Worker",
+    "open",
+    "step_info",
+]

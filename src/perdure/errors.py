@@ -1,0 +1,272 @@
+"""Which errors can a user of perdure meet? One tree; every error says what happened and what to do.
+
+PerdureError
+├── InvalidArgument         refused before anything is stored
+│   ├── InvalidName         a name, key, channel or queue outside its grammar
+│   ├── NotSerializable     a value that is not JSON
+│   ├── UnknownWorkflow     nothing registered has that name or version
+│   └── DuplicateRegistration
+├── NotFound
+│   └── UnknownExecution
+├── Conflict                the state of the thing forbids it
+│   ├── AlreadyClosed
+│   └── DuplicateFrameError
+├── StepFailed              raised in the workflow function, again on every replay
+├── StepTimeout             the failure of one attempt that ran too long
+├── NonRetryableError       raised by a step to stop its retries
+├── ExecutionFailed         raised by ``engine.result``
+├── WaitTimeout
+├── NondeterminismError     the code no longer fits the journal: the execution is blocked
+├── ForeignAwait            the function awaited something that is not a frame: blocked, too
+├── ForeignFrame            a step function tried to open a frame
+├── LeaseLost               another worker owns the execution now
+└── StoreUnavailable        the store cannot be reached or cannot write
+    └── SchemaTooNew        the store was written by a newer perdure
+
+BaseException
+└── Abandoned               the coroutine is being closed; it can open no frame
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+class PerdureError(Exception):
+    """The root of every error that perdure raises."""
+
+
+class InvalidArgument(PerdureError):
+    """An argument cannot be accepted; nothing was stored."""
+
+
+class InvalidName(InvalidArgument):
+    """A name, key, channel or queue is outside its grammar.
+
+    Attributes:
+        what: which kind of name it is, for example ``"channel"``.
+        value: the refused name.
+        pattern: the regular expression that a name of this kind matches.
+    """
+
+    def __init__(self, what: str, value: object, pattern: str) -> None:
+        self.what = what
+        self.value = value
+        self.pattern = pattern
+        super().__init__(f"{what} {value!r} is not a valid name: it must match {pattern}")
+
+
+class NotSerializable(InvalidArgument):
+    """A value is not JSON; it was refused before anything was stored.
+
+    Attributes:
+        where: what the value belongs to, for example a frame id.
+        path: the place inside the value, for example ``$.items[3].price``.
+    """
+
+    def __init__(self, where: str, path: str, reason: str) -> None:
+        self.where = where
+        self.path = path
+        super().__init__(
+            f"{where}: the value at {path} {reason}; pass plain JSON types, dataclasses, "
+            "msgspec Structs or pydantic models"
+        )
+
+
+class UnknownWorkflow(InvalidArgument):
+    """No registered workflow has this name, or none has this version of it.
+
+    Attributes:
+        workflow: the name asked for.
+        version: the version asked for, or ``None`` for the latest.
+        known: the versions of that name that are registered.
+    """
+
+    def __init__(self, workflow: str, version: str | None, known: tuple[str, ...] = ()) -> None:
+        self.workflow = workflow
+        self.version = version
+        self.known = known
+        asked = f"workflow {workflow!r}" + (f" version {version!r}" if version else "")
+        have = f"registered versions are {', '.join(known)}" if known else "the name is unknown"
+        super().__init__(f"{asked} is not registered here ({have}); register it, or check the name")
+
+
+class DuplicateRegistration(InvalidArgument):
+    """The same workflow name and version was registered twice."""
+
+    def __init__(self, workflow: str, version: str) -> None:
+        self.workflow = workflow
+        self.version = version
+        super().__init__(
+            f"workflow {workflow!r} version {version!r} is registered already; "
+            "give the new function another version"
+        )
+
+
+class NotFound(PerdureError):
+    """The thing asked for does not exist."""
+
+
+class UnknownExecution(NotFound):
+    """No execution has this id."""
+
+    def __init__(self, eid: UUID | str) -> None:
+        self.eid = eid
+        super().__init__(f"no execution has the id {eid}; check the id and the store URL")
+
+
+class Conflict(PerdureError):
+    """The present state of the thing forbids the operation."""
+
+
+class AlreadyClosed(Conflict):
+    """The execution has ended; it accepts no message and no request any more."""
+
+    def __init__(self, eid: UUID, status: str) -> None:
+        self.eid = eid
+        self.status = status
+        super().__init__(
+            f"execution {eid} is {status} already; nothing was stored: start another execution"
+        )
+
+
+class DuplicateFrameError(Conflict):
+    """One key was used twice for frames of the same name under one parent."""
+
+    def __init__(self, fid: str) -> None:
+        self.fid = fid
+        super().__init__(f"frame {fid} exists already; give each frame of that name its own key")
+
+
+class StepFailed(PerdureError):
+    """A step failed and no attempt is left. Raised again on every replay.
+
+    Attributes:
+        fid: the frame id of the step.
+        error_type: the class name of the last attempt's error.
+        message: its text.
+        attempts: how many attempts failed.
+        traceback: the traceback text of the last attempt, or ``None``.
+    """
+
+    def __init__(
+        self, fid: str, error_type: str, message: str, attempts: int, traceback: str | None = None
+    ) -> None:
+        self.fid = fid
+        self.error_type = error_type
+        self.message = message
+        self.attempts = attempts
+        self.traceback = traceback
+        super().__init__(
+            f"step {fid} failed after {attempts} attempt{'s' if attempts != 1 else ''}: "
+            f"{error_type}: {message}"
+        )
+
+
+class StepTimeout(PerdureError):
+    """One attempt of a step ran longer than its timeout. The attempt may be retried."""
+
+    def __init__(self, fid: str, timeout_s: float) -> None:
+        self.fid = fid
+        self.timeout_s = timeout_s
+        super().__init__(
+            f"step {fid} did not finish within {timeout_s:g} s; give it more time, or more attempts"
+        )
+
+
+class NonRetryableError(PerdureError):
+    """Raise it (or a subclass) in a step: no further attempt is made."""
+
+
+class ExecutionFailed(PerdureError):
+    """The execution ended as ``failed``.
+
+    Attributes:
+        eid: the execution.
+        error_type: the class name of the error that ended it.
+        message: its text.
+    """
+
+    def __init__(self, eid: UUID, error_type: str, message: str) -> None:
+        self.eid = eid
+        self.error_type = error_type
+        self.message = message
+        super().__init__(f"execution {eid} failed: {error_type}: {message}")
+
+
+class WaitTimeout(PerdureError):
+    """The wait ended before the execution did. The execution goes on."""
+
+    def __init__(self, eid: UUID, timeout_s: float) -> None:
+        self.eid = eid
+        self.timeout_s = timeout_s
+        super().__init__(
+            f"execution {eid} did not end within {timeout_s:g} s; it goes on: wait for it again"
+        )
+
+
+class NondeterminismError(PerdureError):
+    """A replay reached a frame that differs from the one in the journal.
+
+    Attributes:
+        fid: the frame id.
+        difference: what differs, in words.
+    """
+
+    def __init__(self, fid: str, difference: str) -> None:
+        self.fid = fid
+        self.difference = difference
+        super().__init__(
+            f"frame {fid}: {difference}; the code changed under a live execution: restore it and "
+            "send a message, or register the new code as another version"
+        )
+
+
+class ForeignAwait(PerdureError):
+    """The workflow function awaited something that is not one of its frames."""
+
+    def __init__(self, awaited: str) -> None:
+        self.awaited = awaited
+        super().__init__(
+            f"the workflow function awaited {awaited}, which a replay cannot repeat; "
+            "move it into a step function and await ctx.step(function, ...)"
+        )
+
+
+class ForeignFrame(PerdureError):
+    """A frame was opened by code that is not the workflow function, for example by a step."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        super().__init__(
+            f"ctx.{method} was called inside a step; only the workflow function and its branches "
+            "open frames: return the value from the step and call ctx from the function"
+        )
+
+
+class LeaseLost(PerdureError):
+    """The worker no longer owns the execution, or its session has expired."""
+
+
+class StoreUnavailable(PerdureError):
+    """The store cannot be reached, read or written. Nothing acknowledged is lost."""
+
+
+class SchemaTooNew(StoreUnavailable):
+    """The store has a schema of a newer perdure; it was left untouched."""
+
+    def __init__(self, url: str, found: int, supported: int) -> None:
+        self.url = url
+        self.found = found
+        self.supported = supported
+        super().__init__(
+            f"{url} has schema version {found}, this perdure knows up to {supported}; "
+            "upgrade perdure to open it"
+        )
+
+
+class Abandoned(BaseException):
+    """The coroutine of a suspended or lost execution is being closed; it can open no frame."""

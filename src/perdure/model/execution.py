@@ -1,0 +1,218 @@
+"""What is an execution? Its record, its status, and the shapes in which people read it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Generic, NamedTuple, TypeVar
+from uuid import UUID
+
+import msgspec
+from msgspec import Raw
+
+from perdure.errors import InvalidArgument
+from perdure.model.ids import is_text
+from perdure.model.instants import to_us
+from perdure.model.provenance import Actor
+
+T = TypeVar("T")
+
+PRIORITY_MAX = 1_000_000
+
+
+class ExecutionStatus(StrEnum):
+    """Where an execution is. ``completed`` and ``failed`` are terminal: nothing leaves them."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the execution has ended."""
+        return self in _TERMINAL
+
+
+_TERMINAL = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.FAILED})
+
+
+class StartOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How an execution runs; fixed for its life.
+
+    Attributes:
+        priority: lower runs first, between 0 and 1,000,000.
+        baggage: small text values that the function reads as ``ctx.baggage``.
+        tags: text values to find the execution by.
+        not_before: an aware instant before which it does not start, or ``None``.
+
+    Example:
+        ``StartOptions(priority=10, tags={"customer": "acme"})``
+    """
+
+    priority: int = 100
+    baggage: dict[str, str] = {}
+    tags: dict[str, str] = {}
+    not_before: datetime | None = None
+
+    def check(self) -> None:
+        """Refuse values out of range.
+
+        Raises:
+            InvalidArgument: naming the option.
+        """
+        priority = self.priority
+        number = isinstance(priority, int) and not isinstance(priority, bool)
+        if not number or not 0 <= priority <= PRIORITY_MAX:
+            message = f"option priority is {priority!r}; it is between 0 and {PRIORITY_MAX:,}"
+            raise InvalidArgument(message)
+        for name, values in (("baggage", self.baggage), ("tags", self.tags)):
+            text = isinstance(values, dict) and all(
+                is_text(part) for pair in values.items() for part in pair
+            )
+            if not text:
+                message = f"option {name} is {values!r}; it maps text to text"
+                raise InvalidArgument(message)
+        if self.not_before is not None:
+            to_us(self.not_before, "option not_before")
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of an execution: what was asked for, unchanged for its life.
+
+    Attributes:
+        eid: its id, a UUIDv7.
+        workflow: the name of the workflow.
+        version: the version it was started with.
+        args: the arguments as JSON: ``[[positional…], {"name": value…}]``.
+        seed: 128 random bits from which ``ctx.random`` and ``ctx.uuid`` are derived.
+        queue: the queue its tasks stand on.
+        created_by: who started it.
+        created_at: when, in microseconds since the epoch.
+        options: how it runs.
+        dispatch_key: the caller's key that makes a second start a no-op, or ``None``.
+    """
+
+    eid: UUID
+    workflow: str
+    version: str
+    args: Raw
+    seed: bytes
+    queue: str
+    created_by: Actor
+    created_at: int
+    options: StartOptions = StartOptions()
+    dispatch_key: str | None = None
+
+
+class ErrorInfo(NamedTuple):
+    """The class name and the text of the error that ended an execution."""
+
+    type: str
+    message: str
+
+
+class ExecutionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution as a reader sees it now.
+
+    Attributes:
+        eid: its id.
+        kind: ``code``: a workflow function.
+        workflow: the name of the workflow.
+        version: its version.
+        status: where it is.
+        queue: the queue its tasks stand on.
+        args: the arguments: ``[[positional…], {"name": value…}]``.
+        dispatch_key: the key it was started under, or ``None``.
+        created_at: when it was created.
+        created_by: who started it.
+        started_at: when a worker first ran it, or ``None``.
+        ended_at: when it ended, or ``None``.
+        updated_at: when its status last changed.
+        epoch: how often it was acquired.
+        worker_id: the worker that owns it now, or ``None``.
+        suspended_on: what it waits on: ``channel:…``, ``timer:…`` or ``operator``.
+        blocked: why it waits for an operator, or ``None``.
+        result: what the function returned, once completed.
+        error: the type and text of the error that ended it, or ``None``.
+        tags: the tags it was started with.
+    """
+
+    eid: UUID
+    kind: str
+    workflow: str
+    version: str
+    status: ExecutionStatus
+    queue: str
+    args: Any
+    dispatch_key: str | None
+    created_at: datetime
+    created_by: Actor
+    started_at: datetime | None
+    ended_at: datetime | None
+    updated_at: datetime
+    epoch: int
+    worker_id: str | None
+    suspended_on: tuple[str, ...]
+    blocked: str | None
+    result: Any
+    error: ErrorInfo | None
+    tags: dict[str, str]
+
+
+class LeaseInfo(msgspec.Struct, frozen=True):
+    """Who owns an execution: holder, epoch, deadline, and whether the lease is live.
+
+    The deadline is when the session's last beat plus its time to live is over, by the clock of
+    the holder; only a sweeper that has watched the beat decides that it has expired.
+    """
+
+    holder: str | None
+    epoch: int
+    deadline: datetime | None
+    live: bool
+
+
+class FrameNode(msgspec.Struct, frozen=True, kw_only=True):
+    """One frame in the tree of an execution.
+
+    Attributes:
+        fid: its id, for example ``root/charge#0``.
+        kind: ``root``, ``step``, ``receive`` or ``sleep``.
+        name: the last segment without number or key.
+        status: ``running``, ``waiting``, ``completed``, ``failed`` or ``abandoned``.
+        attempts: how many attempts began.
+        started_at: when the first attempt began.
+        ended_at: when its outcome was appended, or ``None``.
+        waits_on: what it waits on, or ``None``.
+        value: the memo, or the payload of the message it received.
+        error: the type and text of the last failure, or ``None``.
+        children: the frames below it, in the order in which they began.
+    """
+
+    fid: str
+    kind: str
+    name: str
+    status: str
+    attempts: int
+    started_at: datetime | None
+    ended_at: datetime | None
+    waits_on: str | None
+    value: Any
+    error: ErrorInfo | None
+    children: tuple[FrameNode, ...] = ()
+
+
+class StartResult(NamedTuple):
+    """The id of the execution, and whether the dispatch key found one that exists already."""
+
+    eid: UUID
+    deduplicated: bool
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """One page of a list, and the cursor of the next one (``None`` at the end)."""
+
+    items: tuple[T, ...]
+    cursor: str | None = None

@@ -1,0 +1,70 @@
+"""How are things named? Grammar of names and the construction of ids; no state, no clock."""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+from uuid_utils import compat
+
+from perdure.errors import InvalidArgument, InvalidName
+
+ROOT = "root"
+
+FRAME_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+FRAME_KEY = re.compile(r"[A-Za-z0-9_.@+=-]{1,256}")
+CHANNEL = re.compile(r"[a-z0-9._-]{1,200}")
+QUEUE = re.compile(r"[A-Za-z0-9._-]{1,200}")
+WORKFLOW = re.compile(r"[A-Za-z0-9_.-]{1,200}")
+VERSION = re.compile(r"[A-Za-z0-9_.+-]{1,100}")
+DISPATCH_KEY = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,512}")
+
+
+def new_eid() -> UUID:
+    """Give the id of a new execution: a UUIDv7, so that ids sort by creation."""
+    return compat.uuid7()
+
+
+def parse_eid(eid: UUID | str) -> UUID:
+    """Read an execution id given as a UUID or in its 36-character form.
+
+    Raises:
+        InvalidArgument: if it is neither.
+    """
+    if isinstance(eid, UUID):
+        return eid
+    try:
+        parsed = UUID(eid)
+    except (ValueError, AttributeError, TypeError):
+        parsed = None
+    if parsed is None or str(parsed) != eid.lower():
+        message = f"{eid!r} is not an execution id: give a UUID in its 36-character form"
+        raise InvalidArgument(message)
+    return parsed
+
+
+def check_name(what: str, value: object, pattern: re.Pattern[str]) -> str:
+    """Return `value` if it matches `pattern` as a whole.
+
+    Raises:
+        InvalidName: if it is no string or does not match.
+    """
+    if not isinstance(value, str) or pattern.fullmatch(value) is None:
+        raise InvalidName(what, value, pattern.pattern)
+    return value
+
+
+def is_text(value: object) -> bool:
+    """Tell whether a value is a string that every store can keep: one without lone surrogates."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def task_id(kind: str, eid: UUID, key: str = "") -> str:
+    """Give the id of a queue task: ``{kind}:{eid}`` and ``:{key}`` if there is a key."""
+    return f"{kind}:{eid}:{key}" if key else f"{kind}:{eid}"

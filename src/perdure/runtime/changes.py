@@ -1,0 +1,127 @@
+"""Who waits for something to change? Readers, workers and callers that wait for an end.
+
+Within the process a commit tells at once. What other processes write is seen by asking the store
+whether anything changed, every 20 ms while somebody cares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from uuid import UUID
+
+from perdure.errors import StoreUnavailable
+from perdure.ports.clock import Clock
+from perdure.ports.store import Store
+
+POLL_S = 0.02
+RETRY_S = 0.5
+
+log = logging.getLogger("perdure.changes")
+
+
+class Changes:
+    """Tells those who wait that something was written."""
+
+    def __init__(
+        self, store: Store, clock: Clock, look_around: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Prepare it; `look_around` is awaited when another process may have written."""
+        self._store = store
+        self._clock = clock
+        self._look_around = look_around
+        self._any: list[asyncio.Future[None]] = []
+        self._ends: dict[UUID, list[asyncio.Future[None]]] = {}
+        self._unchecked: set[UUID] = set()
+        self._checker: asyncio.Task[None] | None = None
+        self._poller: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to ask the store for changes by others. Starting twice is fine."""
+        if self._poller is None:
+            self._poller = asyncio.get_running_loop().create_task(
+                self._poll(), name="perdure-changes"
+            )
+
+    async def stop(self) -> None:
+        """Ask no more, and end every wait."""
+        tasks = [task for task in (self._poller, self._checker) if task is not None]
+        self._poller = self._checker = None
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for waiting in [self._any, *self._ends.values()]:
+            for future in waiting:
+                future.cancel()
+
+    def fire(self, closed: Iterable[UUID] = ()) -> None:
+        """Something was written; the executions in `closed` have ended."""
+        if self._any:
+            waiting, self._any = self._any, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+        if self._ends:
+            for eid in closed:
+                self._end(eid)
+
+    def next(self) -> asyncio.Future[None]:
+        """Give a future that is done when something is written after this call."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._any.append(future)
+        return future
+
+    def end(self, eid: UUID) -> asyncio.Future[None]:
+        """Give a future that is done when the execution has ended, or does not exist."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ends.setdefault(eid, []).append(future)
+        self._unchecked.add(eid)
+        if self._checker is None:
+            self._checker = asyncio.get_running_loop().create_task(self._check())
+        return future
+
+    def forget(self, eid: UUID, future: asyncio.Future[None]) -> None:
+        """Stop waiting with a future that `end` gave."""
+        waiting = self._ends.get(eid, [])
+        if future in waiting:
+            waiting.remove(future)
+        if not waiting:
+            self._ends.pop(eid, None)
+
+    def _end(self, eid: UUID) -> None:
+        for future in self._ends.pop(eid, ()):
+            if not future.done():
+                future.set_result(None)
+
+    async def _check(self) -> None:
+        """Ask the store about the ends that are new here: they may lie in the past."""
+        while self._unchecked:
+            eids, self._unchecked = list(self._unchecked), set()
+            await self._check_ends(eids)
+        self._checker = None
+
+    async def _check_ends(self, eids: list[UUID]) -> None:
+        while eids:
+            try:
+                closed = await self._store.closed(eids)
+            except StoreUnavailable:
+                await self._clock.sleep(RETRY_S)
+            else:
+                for eid in closed:
+                    self._end(eid)
+                return
+
+    async def _poll(self) -> None:
+        while True:
+            try:
+                if await self._store.changed():
+                    self.fire()
+                    await self._check_ends(list(self._ends))
+                    await self._look_around()
+                pause = POLL_S
+            except StoreUnavailable as error:
+                log.warning("%s", error)
+                pause = RETRY_S
+            await self._clock.sleep(pause)

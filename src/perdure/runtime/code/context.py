@@ -1,0 +1,435 @@
+"""What can a workflow function do? The methods of its context; each opens one frame.
+
+A method gives its frame an id and starts it at the call, and returns something to await. Only the
+function and its branches may call one: what runs elsewhere could not be replayed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from uuid import UUID
+
+from msgspec import Raw
+
+from perdure.errors import Abandoned, ForeignAwait, ForeignFrame, InvalidArgument
+from perdure.model import codec
+from perdure.model.ids import CHANNEL, FRAME_KEY, FRAME_NAME, ROOT, check_name
+from perdure.model.instants import duration_us, from_us, to_us
+from perdure.model.message import Message
+from perdure.model.retry import NO_RETRY, RetryPolicy
+from perdure.runtime.attempt import CURRENT_STEP
+from perdure.runtime.code.functions import step_function
+from perdure.runtime.frames import Frame, Pending, StepCall
+
+if TYPE_CHECKING:
+    from perdure.runtime.runner import Runner
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+
+_DATETIME = codec.decoder_of(datetime)
+_UUID = codec.decoder_of(UUID)
+_NO_ARGUMENTS = codec.digest("", [])
+
+
+class Context:
+    """The first parameter of every workflow function: it opens frames and waits for them."""
+
+    __slots__ = ("_counts", "_driver", "_runner")
+
+    def __init__(self, runner: Runner) -> None:
+        """Make the context of one execution; the engine does that."""
+        self._runner = runner
+        self._driver = runner.driver
+        self._counts: dict[str, int] = {}
+
+    # -- what it is --------------------------------------------------------------------------
+
+    @property
+    def eid(self) -> UUID:
+        """The id of this execution."""
+        return self._runner.eid
+
+    @property
+    def fid(self) -> str:
+        """The id of the frame that runs: ``root`` in the function, the step's inside a step."""
+        step = CURRENT_STEP.get()
+        return ROOT if step is None else step.fid
+
+    @property
+    def attempt(self) -> int:
+        """The attempt of the frame that runs: 1 in the function, the step's inside a step."""
+        step = CURRENT_STEP.get()
+        return 1 if step is None else step.attempt
+
+    @property
+    def baggage(self) -> Mapping[str, str]:
+        """The text values that the execution was started with."""
+        return MappingProxyType(self._runner.record.options.baggage)
+
+    # -- frames ------------------------------------------------------------------------------
+
+    # A call without options is checked against the function's parameters. With options it is not:
+    # the type system has no way to say both at once. The result type is known in every case.
+    @overload
+    def step(
+        self,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,
+        name: str,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,
+        key: str,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,
+        retry: RetryPolicy,
+        timeout: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,
+        timeout: timedelta | float,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        name: str,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        key: str,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        retry: RetryPolicy,
+        timeout: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        timeout: timedelta | float,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Frame[T]: ...
+    def step(  # type: ignore[misc]  # no implementation accepts every ParamSpec and options
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> Frame[Any]:
+        """Run a function once for the life of the execution, and memoize its value.
+
+        Args:
+            function: an async function, or a sync one, which runs in a thread.
+            *args: its arguments; they are JSON, or made of it.
+            name: the name in the frame id; the function's name if it is not given.
+            key: makes the frame id ``root/{name}:{key}``; give one in a loop.
+            retry: how often and when it is attempted again; once by default.
+            timeout: how long one attempt may take, a timedelta or seconds.
+            **kwargs: its keyword arguments.
+
+        Returns:
+            Something to await: the value, as it comes back from JSON and the result annotation.
+
+        Raises:
+            StepFailed: when awaited, if no attempt is left.
+            NotSerializable: at once, if an argument is not JSON.
+            DuplicateFrameError: at once, if the key was used for this name before.
+
+        Example:
+            ``invoice = await ctx.step(read_invoice, "INV-7", retry=RetryPolicy(max_attempts=3))``
+        """
+        known = step_function(function)
+        fid, name = self._name("step", known.name if name is None else name, key)
+        digest = codec.digest(fid, (args, kwargs)) if args or kwargs else _NO_ARGUMENTS
+        frame: Frame[Any] = Frame(fid, "step", name, digest)
+        frame.decoder = known.decoder
+        frame.call = StepCall(
+            function,
+            args,
+            kwargs,
+            is_async=known.is_async,
+            retry=NO_RETRY if retry is None else retry,
+            timeout_us=None
+            if timeout is None
+            else duration_us(f"the timeout of {fid}", timeout, allow_zero=False),
+        )
+        return self._start(frame)
+
+    def receive(
+        self,
+        channel: str,
+        timeout: timedelta | float | None = None,
+        *,
+        name: str | None = None,
+        key: str | None = None,
+    ) -> Frame[Message | None]:
+        """Wait for the next message on a channel of this execution.
+
+        Args:
+            channel: its name, for example ``"payments"``.
+            timeout: how long to wait, a timedelta or seconds; for ever if it is not given.
+            name: the name in the frame id; ``receive`` if it is not given.
+            key: makes the frame id ``root/{name}:{key}``.
+
+        Returns:
+            Something to await: the message, or ``None`` if none came in time.
+
+        Raises:
+            InvalidName: at once, if the channel's name is out of its grammar.
+        """
+        fid, name = self._name("receive", "receive" if name is None else name, key)
+        check_name("channel", channel, CHANNEL)
+        timeout_us = None if timeout is None else duration_us(f"the timeout of {fid}", timeout)
+        digest = codec.digest(fid, ("execution", channel, timeout_us))
+        frame: Frame[Message | None] = Frame(fid, "receive", name, digest)
+        frame.channel = channel
+        if timeout_us is not None:
+            frame.deadline = self._runner.now_us() + timeout_us
+        return self._start(frame)
+
+    def sleep(
+        self, duration: timedelta | float, *, name: str | None = None, key: str | None = None
+    ) -> Frame[datetime]:
+        """Wait for a while: a timedelta or seconds. The due instant is computed once.
+
+        Returns:
+            Something to await: the due instant.
+        """
+        fid, name = self._name("sleep", "sleep" if name is None else name, key)
+        pause_us = duration_us(f"the duration of {fid}", duration)
+        frame: Frame[datetime] = Frame(fid, "sleep", name, codec.digest(fid, (pause_us,)))
+        frame.deadline = self._runner.now_us() + pause_us
+        return self._start(frame)
+
+    def sleep_until(
+        self, instant: datetime, *, name: str | None = None, key: str | None = None
+    ) -> Frame[datetime]:
+        """Wait until an aware instant; one in the past is over at once.
+
+        Returns:
+            Something to await: the instant.
+        """
+        fid, name = self._name("sleep_until", "sleep_until" if name is None else name, key)
+        due = to_us(instant)
+        frame: Frame[datetime] = Frame(fid, "sleep", name, codec.digest(fid, ("until", due)))
+        frame.deadline = due
+        return self._start(frame)
+
+    @overload
+    def gather(
+        self,
+        frame1: Awaitable[T1],
+        frame2: Awaitable[T2],
+        /,
+        *,
+        return_exceptions: Literal[False] = False,
+    ) -> Pending[tuple[T1, T2]]: ...
+    @overload
+    def gather(
+        self,
+        frame1: Awaitable[T1],
+        frame2: Awaitable[T2],
+        frame3: Awaitable[T3],
+        /,
+        *,
+        return_exceptions: Literal[False] = False,
+    ) -> Pending[tuple[T1, T2, T3]]: ...
+    @overload
+    def gather(
+        self,
+        frame1: Awaitable[T1],
+        frame2: Awaitable[T2],
+        frame3: Awaitable[T3],
+        frame4: Awaitable[T4],
+        /,
+        *,
+        return_exceptions: Literal[False] = False,
+    ) -> Pending[tuple[T1, T2, T3, T4]]: ...
+    @overload
+    def gather(
+        self, *frames: Awaitable[T], return_exceptions: Literal[False] = False
+    ) -> Pending[list[T]]: ...
+    @overload
+    def gather(
+        self, *frames: Awaitable[T], return_exceptions: Literal[True]
+    ) -> Pending[list[T | BaseException]]: ...
+    def gather(self, *frames: Awaitable[Any], return_exceptions: bool = False) -> Pending[Any]:
+        """Run frames and coroutines of this function at the same time.
+
+        A coroutine becomes a branch: it may open frames of its own. On a failure the error that is
+        first in the journal is raised, and the frames that are still open are abandoned.
+
+        Args:
+            *frames: what ``ctx`` methods return, or coroutines that await such.
+            return_exceptions: give errors among the results instead.
+
+        Returns:
+            Something to await: the results, a list in the order of the arguments.
+        """
+        self._check("gather")
+        members: list[Any] = list(frames)
+        for index, member in enumerate(members):
+            if not isinstance(member, Pending) and not inspect.iscoroutine(member):
+                for other in members:
+                    if inspect.iscoroutine(other):
+                        other.close()
+                message = (
+                    f"argument {index + 1} of ctx.gather is {member!r}; pass what ctx methods "
+                    "return, or coroutines of the workflow function"
+                )
+                raise InvalidArgument(message)
+        return self._driver.gather(members, return_exceptions=return_exceptions)
+
+    # -- inline frames -----------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        """Give the instant at which this line first ran, on every replay.
+
+        It returns at the call; there is nothing to await.
+        """
+        value: datetime = self._inline(
+            "now", lambda _: from_us(self._runner.now_us()), _DATETIME, gate=True
+        )
+        return value
+
+    def random(self) -> float:
+        """Give a random number in [0, 1), the same on every replay. It returns at the call."""
+
+        def derive(fid: str) -> float:
+            return (int.from_bytes(self._derive(fid)[:8]) >> 11) / 2**53
+
+        value: float = self._inline("random", derive, codec.decode, gate=False)
+        return value
+
+    def uuid(self) -> UUID:
+        """Give a random UUID, the same on every replay. It returns at the call."""
+
+        def derive(fid: str) -> UUID:
+            return UUID(bytes=self._derive(fid)[:16], version=4)
+
+        value: UUID = self._inline("uuid", derive, _UUID, gate=False)
+        return value
+
+    def _derive(self, fid: str) -> bytes:
+        return hashlib.sha256(self._runner.record.seed + fid.encode()).digest()
+
+    def _inline(
+        self,
+        method: str,
+        make: Callable[[str], Any],
+        decode: codec.Decoder | None,
+        *,
+        gate: bool,
+    ) -> Any:
+        fid, name = self._name(method, method, None)
+        frame: Frame[Any] = Frame(fid, "step", name, _NO_ARGUMENTS)
+        live = self._runner.open(frame)
+        memo: Raw | None = self._runner.table.memos.get(fid)
+        frame.done = True
+        if memo is not None:
+            return (decode or codec.decode)(memo)
+        if not live:
+            raise Abandoned  # the function is not driven any more, and there is no value to give
+        value = make(fid)
+        self._runner.record_inline(frame, value, gate=gate)
+        return value
+
+    # -- naming ------------------------------------------------------------------------------
+
+    def _name(self, method: str, name: str, key: str | None) -> tuple[str, str]:
+        """Check the call, and give the frame its id: the number is taken now."""
+        self._check(method)
+        if FRAME_NAME.fullmatch(name) is None:
+            check_name("frame name", name, FRAME_NAME)
+        if key is not None:
+            return f"{ROOT}/{name}:{check_name('frame key', key, FRAME_KEY)}", name
+        number = self._counts.get(name, 0)
+        self._counts[name] = number + 1
+        return f"{ROOT}/{name}#{number}", name
+
+    def _start(self, frame: Frame[T]) -> Frame[T]:
+        live = self._runner.open(frame)
+        self._driver.opened(frame)
+        if live:
+            self._runner.start(frame)
+        return frame
+
+    def _check(self, method: str) -> None:
+        """Refuse a call from anywhere but the function and its branches."""
+        driver = self._driver
+        if driver.driving:
+            if driver.closed:
+                raise Abandoned
+            return
+        if CURRENT_STEP.get() is not None:
+            raise ForeignFrame(method)
+        if driver.closed:
+            raise Abandoned
+        error = ForeignAwait(f"something that calls ctx.{method} outside the function")
+        self._runner.block_from_outside(error)
+        raise error

@@ -1,0 +1,244 @@
+"""How is a workflow function driven? By a small cooperative scheduler, never inside a task.
+
+The driver runs the function and its branches from event-loop callbacks, first in, first out. Live,
+the runner delivers an outcome when it is durable; on replay in the same order, the order of the
+journal. So branches interleave on replay exactly as they did. What the function awaits that is not
+one of its frames stops it: a replay could not repeat it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakSet
+
+from perdure.errors import Abandoned, ForeignAwait
+from perdure.runtime.frames import Frame, Gathered, Pending
+
+
+class Branch(Pending[Any]):
+    """A coroutine that the driver runs: the workflow function, or a member of a gather."""
+
+    __slots__ = ("context", "coroutine", "opened")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> None:
+        super().__init__()
+        self.coroutine = coroutine
+        self.context = context
+        self.opened: list[Pending[Any]] = []
+
+
+class Driver:
+    """Drives one workflow function.
+
+    Attributes:
+        root: the branch of the function itself; done when the function has ended.
+        stopped: why the function is not driven any more, or ``None``.
+        closed: whether its coroutines were closed; a frame that is opened then is `Abandoned`.
+    """
+
+    def __init__(self, abandon_frame: Callable[[Frame[Any], str], None]) -> None:
+        self._abandon_frame = abandon_frame
+        self._ready: deque[Branch] = deque()
+        self._branches: dict[Branch, None] = {}
+        self._generators: WeakSet[AsyncGenerator[Any, Any]] = WeakSet()
+        self._thread = 0
+        self._current: Branch | None = None
+        self.root: Branch | None = None
+        self.stopped: Exception | None = None
+        self.closed = False
+
+    # -- what the runner asks ----------------------------------------------------------------
+
+    def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Make `coroutine` the function that is driven; `run` then starts it."""
+        self.root = self._add_branch(coroutine, contextvars.copy_context())
+
+    def run(self) -> None:
+        """Run every branch that can go on, until all of them wait."""
+        if not self._ready:
+            return
+        self._thread = threading.get_ident()
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(self._generators.add, self._close_generator)
+        try:
+            with _outside_tasks():
+                while self._ready and self.stopped is None:
+                    branch = self._ready.popleft()
+                    if not branch.done and not branch.abandoned:
+                        self._resume(branch)
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+            self._thread = 0
+
+    def stop(self, reason: Exception) -> None:
+        """Drive no further: the first reason counts."""
+        if self.stopped is None:
+            self.stopped = reason
+
+    def close(self) -> None:
+        """Close every coroutine and asynchronous generator; none of them can open a frame."""
+        self.closed = True
+        self._ready.clear()
+        for branch in list(self._branches):
+            _close_coroutine(branch.coroutine)
+        self._branches.clear()
+        for generator in list(self._generators):
+            self._close_generator(generator)
+
+    # -- what the context asks ---------------------------------------------------------------
+
+    @property
+    def driving(self) -> bool:
+        """Whether this thread runs the function or one of its branches right now."""
+        return self._thread == threading.get_ident()
+
+    def opened(self, pending: Pending[Any]) -> None:
+        """Remember what the current branch opened, so that it can be abandoned with it."""
+        branch = self._current
+        if branch is not None and branch is not self.root:
+            branch.opened.append(pending)
+
+    def gather(
+        self, members: list[Pending[Any] | Coroutine[Any, Any, Any]], *, return_exceptions: bool
+    ) -> Gathered:
+        """Await members together; a coroutine among them becomes a branch."""
+        pendings = [
+            member
+            if isinstance(member, Pending)
+            else self._add_branch(member, contextvars.copy_context())
+            for member in members
+        ]
+        gathered = Gathered(
+            pendings, return_exceptions=return_exceptions, abandon=self._abandon_all
+        )
+        for pending in pendings:
+            if isinstance(pending, Branch):
+                self.opened(pending)
+        self.opened(gathered)
+        return gathered
+
+    # -- branches ----------------------------------------------------------------------------
+
+    def _add_branch(
+        self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context
+    ) -> Branch:
+        branch = Branch(coroutine, context)
+        self._branches[branch] = None
+        self._ready.append(branch)
+        return branch
+
+    def _resume(self, branch: Branch) -> None:
+        self._current = branch
+        try:
+            awaited = branch.context.run(branch.coroutine.send, None)
+        except StopIteration as stop:
+            self._end(branch, value=stop.value)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever ends a branch is its outcome
+            self._failed(branch, error)
+        else:
+            if isinstance(awaited, Pending):
+                awaited.watch(lambda _: self._ready.append(branch))
+            else:
+                self.stop(ForeignAwait(_describe(awaited)))
+                if isinstance(awaited, asyncio.Future):
+                    awaited.cancel()
+        finally:
+            self._current = None
+
+    def _failed(self, branch: Branch, error: BaseException) -> None:
+        if self.stopped is not None:
+            return
+        if isinstance(error, RuntimeError) and _raised_by_asyncio(error):
+            self.stop(ForeignAwait(f"asyncio ({error})"))
+        else:
+            self._end(branch, error=error)
+
+    def _end(self, branch: Branch, value: Any = None, error: BaseException | None = None) -> None:
+        if self.stopped is None:
+            self._branches.pop(branch, None)
+            branch.resolve(value, error)
+
+    # -- abandoning --------------------------------------------------------------------------
+
+    def _abandon_all(self, pendings: list[Pending[Any]]) -> None:
+        for pending in pendings:
+            self._abandon(pending)
+
+    def _abandon(self, pending: Pending[Any]) -> None:
+        if pending.done or pending.abandoned:
+            return
+        if isinstance(pending, Frame):
+            self._abandon_frame(pending, "gather failed")
+        pending.abandoned = True
+        if isinstance(pending, Gathered):
+            self._abandon_all(pending.members)
+        elif isinstance(pending, Branch):
+            was_closed, self.closed = self.closed, True
+            _close_coroutine(pending.coroutine)
+            self.closed = was_closed
+            self._branches.pop(pending, None)
+            self._abandon_all(pending.opened)
+
+    def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generators.discard(generator)
+        was_closed, self.closed = self.closed, True
+        closing = generator.aclose()
+        try:
+            closing.send(None)
+        except (StopIteration, StopAsyncIteration, RuntimeError, Abandoned):
+            pass
+        except Exception:  # noqa: BLE001, S110 - its cleanup failed; nobody waits for it
+            pass
+        finally:
+            closing.close()
+            self.closed = was_closed
+
+
+@contextmanager
+def _outside_tasks() -> Iterator[None]:
+    """Hide the task that calls: else ``asyncio.timeout`` in the function would cancel that one."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    if task is None:
+        yield
+        return
+    asyncio._leave_task(loop, task)  # noqa: SLF001 - documented for extensions of asyncio
+    try:
+        yield
+    finally:
+        asyncio._enter_task(loop, task)  # noqa: SLF001
+
+
+def _close_coroutine(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Close a coroutine: local code of a ``finally`` runs, ``except Exception`` does not."""
+    try:
+        coroutine.close()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # noqa: BLE001, S110 - it opened a frame or raised while it was closed
+        pass
+
+
+def _describe(awaited: object) -> str:
+    if awaited is None:
+        return "something of the event loop (a bare yield, such as asyncio.sleep(0))"
+    if isinstance(awaited, asyncio.Task):
+        return f"the asyncio task {awaited.get_name()!r} ({awaited.get_coro()!r})"
+    return f"{awaited!r}"
+
+
+def _raised_by_asyncio(error: BaseException) -> bool:
+    """Tell whether asyncio itself raised because no task runs, as ``asyncio.timeout`` does."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    return module == "asyncio" or module.startswith("asyncio.")

@@ -1,0 +1,178 @@
+"""How do many transitions become one transaction? Group commit, one loop per engine.
+
+The committer takes everything that waits, writes it at once, answers everyone, and repeats; it
+adds no delay of its own. A runner has at most one transition with it, so when one is refused
+nothing of that runner can stand behind the hole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from perdure.errors import StoreUnavailable
+from perdure.model.instants import to_us
+from perdure.model.provenance import Site
+from perdure.ports.clock import Clock
+from perdure.ports.commands import Command, Outcome, Transition
+from perdure.ports.store import Committed, SessionGone, Store
+
+BATCH_MAX = 2_000
+RETRY_FIRST_S = 0.01
+RETRY_MAX_S = 1.0
+
+log = logging.getLogger("perdure.committer")
+
+
+class Source(Protocol):
+    """Something that has a transition to write when it is asked."""
+
+    def take(self) -> Transition | None:
+        """Give what is to be written now, or ``None``."""
+
+    def settle(self, outcome: Outcome) -> None:
+        """Take the answer."""
+
+
+class _Request:
+    """A transition of an operator, who waits for its outcome."""
+
+    def __init__(self, transition: Transition, future: asyncio.Future[Outcome]) -> None:
+        self._transition = transition
+        self.future = future
+
+    def take(self) -> Transition | None:
+        return None if self.future.done() else self._transition
+
+    def settle(self, outcome: Outcome) -> None:
+        if not self.future.done():
+            self.future.set_result(outcome)
+
+
+class Committer:
+    """Writes the transitions of one engine."""
+
+    def __init__(
+        self, store: Store, clock: Clock, site: Site, stirred: Callable[[Committed], None]
+    ) -> None:
+        """Prepare a committer.
+
+        Args:
+            store: where to write.
+            clock: for waits between tries.
+            site: where this engine runs.
+            stirred: is told after each batch what it did to others.
+        """
+        self._store = store
+        self._clock = clock
+        self._site = site
+        self._stirred = stirred
+        self._sources: dict[Source, None] = {}
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._session: int | None = None
+        self._batch_no = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="perdure-committer")
+
+    async def stop(self) -> None:
+        """Write what waits, then end."""
+        await self.idle()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+        if self._session is not None:
+            session, self._session = self._session, None
+            await self._store.close_session(session)
+
+    def touch(self, source: Source) -> None:
+        """Ask `source` for a transition with the next batch."""
+        self._sources[source] = None
+        self._idle.clear()
+        self._wake.set()
+
+    def apply(self, *commands: Command) -> asyncio.Future[Outcome]:
+        """Apply commands in one transition; the future gives its outcome when it is durable.
+
+        Raises:
+            StoreUnavailable: from the future; then nothing was applied.
+        """
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.touch(_Request(Transition(commands), future))
+        return future
+
+    async def idle(self) -> None:
+        """Return when nothing waits to be written."""
+        await self._idle.wait()
+
+    async def _run(self) -> None:
+        while True:
+            if not self._sources:
+                self._idle.set()
+                self._wake.clear()
+                await self._wake.wait()
+            await asyncio.sleep(0)  # what this turn of the loop still brings rides along
+            await self._write()
+
+    async def _write(self) -> None:
+        sources: list[Source] = []
+        transitions: list[Transition] = []
+        while self._sources and len(sources) < BATCH_MAX:
+            source = next(iter(self._sources))
+            del self._sources[source]
+            transition = source.take()
+            if transition is not None:
+                sources.append(source)
+                transitions.append(transition)
+        if sources:
+            await self._commit(sources, transitions)
+
+    async def _commit(self, sources: list[Source], transitions: list[Transition]) -> None:
+        delay = RETRY_FIRST_S
+        while sources:
+            try:
+                committed = await self._try(transitions)
+            except SessionGone:
+                self._session = None
+            except StoreUnavailable as error:
+                if delay == RETRY_FIRST_S:
+                    log.warning("%s; executions wait and go on when it works again", error)
+                sources, transitions = _refuse_requests(sources, transitions, error)
+                if sources:
+                    await self._clock.sleep(delay)
+                delay = min(delay * 2, RETRY_MAX_S)
+            else:
+                for source, outcome in zip(sources, committed.outcomes, strict=True):
+                    source.settle(outcome)
+                self._stirred(committed)
+                return
+
+    async def _try(self, transitions: list[Transition]) -> Committed:
+        if self._session is None:
+            now = to_us(self._clock.now())
+            self._session = (await self._store.open_session(self._site, None, now)).session
+            self._batch_no = 0
+        committed = await self._store.commit(self._session, self._batch_no + 1, transitions)
+        self._batch_no += 1
+        return committed
+
+
+def _refuse_requests(
+    sources: list[Source], transitions: list[Transition], error: StoreUnavailable
+) -> tuple[list[Source], list[Transition]]:
+    """Tell operators that nothing was stored; runners wait for the store."""
+    kept: list[tuple[Source, Transition]] = []
+    for source, transition in zip(sources, transitions, strict=True):
+        if isinstance(source, _Request):
+            if not source.future.done():
+                source.future.set_exception(error)
+        else:
+            kept.append((source, transition))
+    return [source for source, _ in kept], [transition for _, transition in kept]

@@ -1,0 +1,39 @@
+"""What can be set about an engine? Few things, each with a default that fits one machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perdure.errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """The settings of an engine.
+
+    Attributes:
+        session_ttl: seconds after which a worker that does not beat counts as dead; it beats every
+            third of it.
+        max_recoveries: how often an execution is recovered without an outcome in between before it
+            is parked for an operator.
+        drain: seconds that a stopping worker gives running attempts to finish; 0 stops at once.
+
+    Raises:
+        InvalidArgument: if a value is out of range.
+    """
+
+    session_ttl: float = 30.0
+    max_recoveries: int = 10
+    drain: float = 30.0
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        if not 0 < self.session_ttl < float("inf"):
+            message = f"session_ttl is {self.session_ttl!r}; it is a number of seconds above 0"
+            raise InvalidArgument(message)
+        if not isinstance(self.max_recoveries, int) or self.max_recoveries < 0:
+            message = f"max_recoveries is {self.max_recoveries!r}; it is a whole number from 0"
+            raise InvalidArgument(message)
+        if not 0 <= self.drain < float("inf"):
+            message = f"drain is {self.drain!r}; it is a number of seconds from 0"
+            raise InvalidArgument(message)

@@ -1,0 +1,532 @@
+"""What can an operator or an application do? Start, wait, look, signal; and run workers.
+
+The engine commands through the committer and reads through the store. It holds no state of an
+execution: any number of engines may work on one store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, cast
+from uuid import UUID
+
+from perdure.errors import (
+    AlreadyClosed,
+    Conflict,
+    ExecutionFailed,
+    InvalidArgument,
+    PerdureError,
+    UnknownExecution,
+    WaitTimeout,
+)
+from perdure.model import codec
+from perdure.model.entry import Entry
+from perdure.model.execution import (
+    Execution,
+    ExecutionRow,
+    ExecutionStatus,
+    FrameNode,
+    LeaseInfo,
+    Page,
+    StartOptions,
+    StartResult,
+)
+from perdure.model.ids import CHANNEL, DISPATCH_KEY, QUEUE, check_name, new_eid, parse_eid
+from perdure.model.instants import duration_us, to_us
+from perdure.model.provenance import Actor, Site
+from perdure.ports.clock import Clock
+from perdure.ports.commands import CreateExecution, Refused, Send
+from perdure.ports.store import Committed, ExecutionQuery, Store, StoreInfo
+from perdure.runtime.alarms import Alarms
+from perdure.runtime.changes import Changes
+from perdure.runtime.committer import Committer
+from perdure.runtime.config import EngineConfig
+from perdure.runtime.history import EntryReader, frame_tree
+from perdure.runtime.registry import Registry, Workflow
+from perdure.runtime.worker import Worker
+
+SYSTEM = Actor.system("perdure")
+LIMIT_MAX = 500
+
+WorkflowRef = Callable[..., Any] | str
+
+
+class Engine:
+    """Starts, watches and steers executions. Made by ``perdure.open``."""
+
+    def __init__(
+        self, store: Store, registry: Registry, *, config: EngineConfig, site: Site, clock: Clock
+    ) -> None:
+        """Make an engine over an open store; ``perdure.open`` does that and closes it again."""
+        self.store = store
+        self.registry = registry
+        self.config = config
+        self.site = site
+        self.clock = clock
+        self.committer = Committer(store, clock, site, self._stirred)
+        self.alarms = Alarms(clock)
+        self._workers: list[Worker] = []
+        self._changes = Changes(store, clock, self._look_around)
+        self.committer.start()
+
+    # -- life --------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Stop the workers, write what waits, and close the store."""
+        for worker in list(self._workers):
+            await worker.drain()
+        await self._changes.stop()
+        await self.committer.stop()
+        self.alarms.close()
+        await self.store.close()
+
+    def worker(
+        self,
+        *,
+        queues: Sequence[str] = ("default",),
+        max_executions: int = 1_000,
+        max_steps: int = 256,
+        upkeep: bool = True,
+        worker_id: str | None = None,
+    ) -> Worker:
+        """Make a worker of this process; it works inside ``async with``, and drains at its end.
+
+        Args:
+            queues: the queues it takes work from, in this order.
+            max_executions: how many executions it owns at most at one time.
+            max_steps: how many attempts run at most at one time; sync steps have at most four
+                threads per core, and 32.
+            upkeep: whether it also fires timers and recovers executions of dead workers.
+            worker_id: its name in provenance; made of host, process id and a number by default.
+
+        Raises:
+            InvalidArgument: if a value is out of range.
+        """
+        return Worker(
+            self,
+            queues=queues,
+            max_executions=max_executions,
+            max_steps=max_steps,
+            upkeep=upkeep,
+            worker_id=worker_id,
+        )
+
+    def attach(self, worker: Worker) -> None:
+        """Count a worker among those that are told of changes."""
+        self._workers.append(worker)
+        if worker.background:
+            self._changes.start()
+
+    def detach(self, worker: Worker) -> None:
+        """Tell a worker no more."""
+        if worker in self._workers:
+            self._workers.remove(worker)
+
+    # -- start -------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        workflow: WorkflowRef,
+        /,
+        *args: Any,
+        key: str | None = None,
+        queue: str | None = None,
+        options: StartOptions | None = None,
+        version: str | None = None,
+        by: Actor = SYSTEM,
+        **kwargs: Any,
+    ) -> UUID:
+        """Start an execution and return its id; it is durable then.
+
+        Args:
+            workflow: the registered function, or the name of a workflow.
+            *args: the function's arguments, without the context.
+            key: a dispatch key: a second start with the same key starts nothing and gives the id
+                of the first.
+            queue: the queue it stands on, if not the workflow's own.
+            options: priority, tags, baggage, and when it may start.
+            version: the version to run; the one registered last by default.
+            by: who starts it.
+            **kwargs: the function's keyword arguments.
+
+        Raises:
+            UnknownWorkflow: if nothing registered fits.
+            InvalidArgument: if an argument does not fit the function; it names the parameter.
+            Conflict: if the key belongs to an execution of another workflow.
+            StoreUnavailable: if the store cannot write; nothing was stored.
+
+        Example:
+            ``eid = await engine.start(invoice_approval, "INV-7", key="invoice:7")``
+        """
+        result = await self.start_result(
+            workflow, *args, key=key, queue=queue, options=options, version=version, by=by, **kwargs
+        )
+        return result.eid
+
+    async def start_result(
+        self,
+        workflow: WorkflowRef,
+        /,
+        *args: Any,
+        key: str | None = None,
+        queue: str | None = None,
+        options: StartOptions | None = None,
+        version: str | None = None,
+        by: Actor = SYSTEM,
+        **kwargs: Any,
+    ) -> StartResult:
+        """Start an execution like `start`, and tell whether the key found an older one."""
+        found = self.registry.find(workflow, version)
+        created = self._creation(found, args, kwargs, key=key, queue=queue, options=options, by=by)
+        return (await self._create([created]))[0]
+
+    async def start_many(
+        self,
+        workflow: WorkflowRef,
+        argslist: Iterable[Sequence[Any]],
+        /,
+        *,
+        keys: Sequence[str] | None = None,
+        queue: str | None = None,
+        options: StartOptions | None = None,
+        version: str | None = None,
+        by: Actor = SYSTEM,
+    ) -> list[UUID]:
+        """Start one execution for each list of arguments, and return their ids in that order.
+
+        All arguments are checked before anything is stored.
+
+        Args:
+            workflow: the registered function, or the name of a workflow.
+            argslist: one sequence of positional arguments for each execution.
+            keys: one dispatch key for each, or none at all.
+            queue: as in `start`.
+            options: as in `start`.
+            version: as in `start`.
+            by: as in `start`.
+        """
+        found = self.registry.find(workflow, version)
+        every: list[tuple[Any, ...]] = []
+        for arguments in argslist:
+            if isinstance(arguments, str | bytes) or not isinstance(arguments, Sequence):
+                message = f"argslist holds {arguments!r}; give one sequence of arguments for each"
+                raise InvalidArgument(message)
+            every.append(tuple(arguments))
+        if keys is not None and len(keys) != len(every):
+            message = f"{len(every)} lists of arguments have {len(keys)} keys; give one for each"
+            raise InvalidArgument(message)
+        creations = [
+            self._creation(found, args, {}, key=key, queue=queue, options=options, by=by)
+            for args, key in zip(every, keys or [None] * len(every), strict=True)
+        ]
+        return [result.eid for result in await self._create(creations)]
+
+    def _creation(
+        self,
+        workflow: Workflow,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        key: str | None,
+        queue: str | None,
+        options: StartOptions | None,
+        by: Actor,
+    ) -> CreateExecution:
+        options = StartOptions() if options is None else options
+        options.check()
+        if key is not None:
+            check_name("dispatch key", key, DISPATCH_KEY)
+        queue = workflow.queue if queue is None else check_name("queue", queue, QUEUE)
+        now = to_us(self.clock.now())
+        record = Execution(
+            eid=new_eid(),
+            workflow=workflow.name,
+            version=workflow.version,
+            args=workflow.encode_arguments(args, dict(kwargs)),
+            seed=secrets.token_bytes(16),
+            queue=queue,
+            created_by=_check_actor(by),
+            created_at=now,
+            options=options,
+            dispatch_key=key,
+        )
+        return CreateExecution(record, now)
+
+    async def _create(self, creations: list[CreateExecution]) -> list[StartResult]:
+        futures = [self.committer.apply(creation) for creation in creations]
+        results: list[StartResult] = []
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        for creation, outcome in zip(creations, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            if isinstance(outcome, Refused):
+                message = (
+                    f"dispatch key {creation.record.dispatch_key!r} belongs to execution "
+                    f"{outcome.detail} of another workflow; nothing was started: use another key"
+                )
+                raise Conflict(message)
+            eid, deduplicated = cast("tuple[UUID | str, bool]", outcome.results[0])
+            results.append(StartResult(parse_eid(eid), deduplicated))
+        return results
+
+    # -- wait --------------------------------------------------------------------------------
+
+    async def result(self, eid: UUID | str, *, timeout: timedelta | float | None = None) -> Any:
+        """Wait for an execution to end, and return what its function returned.
+
+        Args:
+            eid: the execution.
+            timeout: how long to wait, a timedelta or seconds; for ever by default.
+
+        Raises:
+            ExecutionFailed: if the execution failed.
+            WaitTimeout: if it has not ended in time; it goes on.
+            UnknownExecution: if there is none with this id.
+        """
+        row = await self.wait(eid, timeout=timeout)
+        if row.error is not None:
+            raise ExecutionFailed(row.eid, row.error.type, row.error.message)
+        return row.result
+
+    async def wait(
+        self, eid: UUID | str, *, timeout: timedelta | float | None = None
+    ) -> ExecutionRow:
+        """Wait for an execution to end, and return what it is then, whatever its end.
+
+        Raises:
+            WaitTimeout: if it has not ended in time; it goes on.
+            UnknownExecution: if there is none with this id.
+        """
+        eid = parse_eid(eid)
+        seconds = None if timeout is None else duration_us("timeout", timeout) / 1e6
+        self._changes.start()
+        ended = self._changes.end(eid)
+        alarm = None
+        if seconds is not None:
+            late = WaitTimeout(eid, seconds)
+            alarm = self.alarms.after(seconds, lambda: _fail(ended, late))
+        try:
+            await ended
+        finally:
+            self._changes.forget(eid, ended)
+            if alarm is not None:
+                alarm.cancel()
+        return await self.execution(eid)
+
+    # -- look --------------------------------------------------------------------------------
+
+    async def status(self, eid: UUID | str) -> ExecutionStatus:
+        """Tell where an execution is.
+
+        Raises:
+            UnknownExecution: if there is none with this id.
+        """
+        return (await self.execution(eid)).status
+
+    async def execution(self, eid: UUID | str) -> ExecutionRow:
+        """Read an execution as it is now.
+
+        Raises:
+            UnknownExecution: if there is none with this id.
+        """
+        eid = parse_eid(eid)
+        row = await self.store.execution(eid)
+        if row is None:
+            raise UnknownExecution(eid)
+        return row
+
+    async def executions(
+        self,
+        *,
+        status: ExecutionStatus | str | Iterable[ExecutionStatus | str] | None = None,
+        workflow: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        text: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[ExecutionRow]:
+        """List executions, newest first.
+
+        Args:
+            status: one status or several.
+            workflow: the name of the workflow.
+            tags: tags that all must be there, with these values.
+            text: a part of the workflow's name, the dispatch key, or a tag's value.
+            since: created at or after this aware instant.
+            until: created before this aware instant.
+            limit: at most so many, between 1 and 500.
+            cursor: where the page before ended.
+
+        Raises:
+            InvalidArgument: if a value is out of range.
+        """
+        if not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
+            message = f"limit is {limit!r}; it is between 1 and {LIMIT_MAX}"
+            raise InvalidArgument(message)
+        query = ExecutionQuery(
+            status=None if status is None else _statuses(status),
+            workflow=workflow,
+            tags=tuple(sorted((tags or {}).items())),
+            text=text,
+            since=None if since is None else to_us(since),
+            until=None if until is None else to_us(until),
+            limit=limit,
+            cursor=cursor,
+        )
+        return await self.store.executions(query)
+
+    async def journal(self, eid: UUID | str, *, after: int = 0) -> list[Entry]:
+        """Read the journal of an execution: its entries numbered above `after`.
+
+        Raises:
+            UnknownExecution: if there is none with this id.
+        """
+        row = await self.execution(eid)
+        entries = await self._read_entries(EntryReader(row), row.eid, 0)
+        return [entry for entry in entries if entry.seq > after]
+
+    async def _read_entries(self, reader: EntryReader, eid: UUID, after: int) -> list[Entry]:
+        rows = await self.store.journal(eid, after)
+        return reader.read(rows, await self.store.sites(sorted({row.site for row in rows})))
+
+    async def frames(self, eid: UUID | str) -> FrameNode:
+        """Read the tree of the frames of an execution.
+
+        Raises:
+            UnknownExecution: if there is none with this id.
+        """
+        row = await self.execution(eid)
+        return frame_tree(row, await self.store.journal(row.eid))
+
+    async def lease(self, eid: UUID | str) -> LeaseInfo:
+        """Tell who owns an execution.
+
+        Raises:
+            UnknownExecution: if there is none with this id.
+        """
+        eid = parse_eid(eid)
+        lease = await self.store.lease(eid)
+        if lease is None:
+            raise UnknownExecution(eid)
+        return lease
+
+    async def watch(self, eid: UUID | str, *, after: int = 0) -> AsyncIterator[Entry]:
+        """Give the entries of an execution as they commit, until it has ended.
+
+        Args:
+            eid: the execution.
+            after: begin behind the entry of this number.
+
+        Raises:
+            UnknownExecution: if there is none with this id.
+        """
+        self._changes.start()
+        reader = EntryReader(await self.execution(eid))
+        last = 0
+        while True:
+            changed = self._changes.next()
+            row = await self.execution(eid)
+            for entry in await self._read_entries(reader, row.eid, last):
+                last = entry.seq
+                if entry.seq > after:
+                    yield entry
+            if row.status.terminal:
+                return
+            await changed
+
+    async def store_info(self) -> StoreInfo:
+        """Tell what the store is and holds."""
+        return await self.store.info()
+
+    # -- steer -------------------------------------------------------------------------------
+
+    async def signal(
+        self,
+        eid: UUID | str,
+        channel: str,
+        payload: Any,
+        *,
+        correlation: str | None = None,
+        by: Actor = SYSTEM,
+    ) -> int:
+        """Send one message on a channel of an execution, and return its sequence number.
+
+        Args:
+            eid: the execution.
+            channel: the channel's name.
+            payload: any JSON value.
+            correlation: a text that ties the message to something of the sender's.
+            by: who sends it.
+
+        Raises:
+            UnknownExecution: if there is none with this id.
+            AlreadyClosed: if it has ended; nothing was stored.
+            InvalidName: if the channel's name is out of its grammar.
+            NotSerializable: if the payload is not JSON.
+        """
+        eid = parse_eid(eid)
+        check_name("channel", channel, CHANNEL)
+        encoded = codec.encode(f"the payload for channel {channel!r}", payload)
+        if correlation is not None and not isinstance(correlation, str):
+            message = f"correlation is {correlation!r}; it is a text"
+            raise InvalidArgument(message)
+        now = to_us(self.clock.now())
+        outcome = await self.committer.apply(
+            Send(eid, channel, bytes(encoded), _check_actor(by), correlation, now)
+        )
+        if isinstance(outcome, Refused):
+            raise _refusal(eid, outcome)
+        sequence = outcome.results[0]
+        assert isinstance(sequence, int)  # noqa: S101 - the port's promise
+        return sequence
+
+    # -- what the committer and the store tell -----------------------------------------------
+
+    def _stirred(self, committed: Committed) -> None:
+        for worker in self._workers:
+            if committed.enqueued:
+                worker.poke()
+            for eid in committed.woken:
+                worker.woken(eid)
+        self._changes.fire(committed.closed)
+
+    async def _look_around(self) -> None:
+        for worker in list(self._workers):
+            await worker.look_around()
+
+
+def _fail(future: asyncio.Future[None], error: PerdureError) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _refusal(eid: UUID, refused: Refused) -> PerdureError:
+    if refused.code == "unknown_execution":
+        return UnknownExecution(eid)
+    if refused.code == "already_closed":
+        return AlreadyClosed(eid, refused.detail or "closed")
+    return Conflict(f"execution {eid}: refused ({refused.code})")
+
+
+def _check_actor(by: Actor) -> Actor:
+    if not isinstance(by, Actor):
+        message = f"by is {by!r}; give an Actor, for example Actor.human('ada@example.com')"
+        raise InvalidArgument(message)
+    return by
+
+
+def _statuses(
+    status: ExecutionStatus | str | Iterable[ExecutionStatus | str],
+) -> frozenset[ExecutionStatus]:
+    given = [status] if isinstance(status, str) else list(status)
+    try:
+        return frozenset(ExecutionStatus(one) for one in given)
+    except ValueError as error:
+        known = ", ".join(ExecutionStatus)
+        message = f"{error}: a status is one of {known}"
+        raise InvalidArgument(message) from error

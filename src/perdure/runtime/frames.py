@@ -1,0 +1,180 @@
+"""What can a workflow function wait for? Frames, and what is built of them.
+
+A `Pending` is resolved once, by the runner (a frame) or by the driver (a gather, a branch); it
+never touches an event loop. Awaiting one that is done returns at once; else the coroutine yields it
+to the driver, and to nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from perdure.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from perdure.model.codec import Decoder
+    from perdure.model.retry import RetryPolicy
+    from perdure.runtime.attempt import Attempt
+
+T = TypeVar("T")
+
+Watcher = Callable[["Pending[Any]"], None]
+
+
+class Pending(Generic[T]):
+    """Something that a workflow function can await. It starts when it is made."""
+
+    __slots__ = ("_watchers", "abandoned", "done", "error", "value")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.abandoned = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self._watchers: list[Watcher] = []
+
+    def __await__(self) -> Generator[Pending[T], None, T]:
+        """Wait until it is done; return its value or raise its error."""
+        if not self.done:
+            if self.abandoned:
+                message = f"{self!r} was abandoned, since a frame of the same gather failed"
+                raise InvalidArgument(message)
+            yield self
+        if self.error is not None:
+            raise self.error
+        value: T = self.value
+        return value
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` when this is done; at once if it is."""
+        if self.done:
+            watcher(self)
+        else:
+            self._watchers.append(watcher)
+
+    def resolve(self, value: Any = None, error: BaseException | None = None) -> None:
+        """Finish it, and tell those who watch in the order in which they began to."""
+        self.done = True
+        self.value = value
+        self.error = error
+        watchers = self._watchers
+        if watchers:
+            self._watchers = []
+            for watcher in watchers:
+                watcher(self)
+
+
+class Frame(Pending[T]):
+    """One node of the execution: a step, a receive or a sleep.
+
+    Attributes:
+        fid: its id.
+        kind: ``step``, ``receive`` or ``sleep``.
+        name: the name part of the id.
+        digest: the digest of its arguments.
+        attempts: how many attempts have failed.
+        deadline: the due instant of a sleep or of a receive's timeout, in microseconds.
+        on: what it waits on, as the journal names it; ``""`` while it runs.
+        recorded: whether the journal holds its ``frame.started``, for a frame that waits.
+        suspended: what the journal says it waits on, or ``None``.
+        call: what a step runs.
+        attempt: the attempt that runs now, if any.
+    """
+
+    __slots__ = (
+        "attempt",
+        "attempts",
+        "call",
+        "channel",
+        "deadline",
+        "decoder",
+        "digest",
+        "fid",
+        "kind",
+        "name",
+        "on",
+        "recorded",
+        "suspended",
+    )
+
+    def __init__(self, fid: str, kind: str, name: str, digest: str) -> None:
+        super().__init__()
+        self.fid = fid
+        self.kind = kind
+        self.name = name
+        self.digest = digest
+        self.attempts = 0
+        self.deadline: int | None = None
+        self.on = ""
+        self.recorded = False
+        self.suspended: str | None = None
+        self.call: StepCall | None = None
+        self.attempt: Attempt | None = None
+        self.channel = ""
+        self.decoder: Decoder | None = None
+
+    def __repr__(self) -> str:
+        """Name the frame."""
+        return f"<frame {self.fid}>"
+
+
+class StepCall:
+    """What one step runs, and under which policy."""
+
+    __slots__ = ("args", "function", "is_async", "kwargs", "retry", "timeout_us")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        is_async: bool,
+        retry: RetryPolicy,
+        timeout_us: int | None,
+    ) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.is_async = is_async
+        self.retry = retry
+        self.timeout_us = timeout_us
+
+
+class Gathered(Pending[list[Any]]):
+    """Several pendings awaited together; their results in argument order.
+
+    Without `return_exceptions` the first error, by the journal, ends it, and `abandon` is called
+    with the members that are still open.
+    """
+
+    __slots__ = ("_abandon", "_left", "_return_exceptions", "members")
+
+    def __init__(
+        self,
+        members: Sequence[Pending[Any]],
+        *,
+        return_exceptions: bool,
+        abandon: Callable[[list[Pending[Any]]], None],
+    ) -> None:
+        super().__init__()
+        self.members = list(members)
+        self._return_exceptions = return_exceptions
+        self._abandon = abandon
+        self._left = len(self.members)
+        if not self.members:
+            self.resolve([])
+        for member in self.members:
+            member.watch(self._member_done)
+
+    def _member_done(self, member: Pending[Any]) -> None:
+        if self.done or self.abandoned:
+            return
+        if member.error is not None and not self._return_exceptions:
+            self._abandon([m for m in self.members if not m.done])
+            self.resolve(error=member.error)
+            return
+        self._left -= 1
+        if self._left == 0:
+            self.resolve([m.value if m.error is None else m.error for m in self.members])

@@ -1,0 +1,197 @@
+"""Which workflows does this process know? Definitions by name and version; no execution."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from perdure.errors import DuplicateRegistration, InvalidArgument, UnknownWorkflow
+from perdure.model import codec
+from perdure.model.ids import QUEUE, VERSION, WORKFLOW, check_name
+from perdure.runtime.code.context import Context
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Function = Callable[Concatenate[Context, P], Coroutine[Any, Any, T]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workflow:
+    """A registered workflow.
+
+    Attributes:
+        name: its name.
+        version: its version.
+        queue: the queue its executions stand on unless they are started on another.
+        function: the function.
+    """
+
+    name: str
+    version: str
+    queue: str
+    function: Callable[..., Coroutine[Any, Any, Any]]
+    signature: inspect.Signature
+    annotations: dict[str, Any] = field(default_factory=dict)
+
+    def encode_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raw:
+        """Encode arguments as ``[[positional…], {"name": value…}]``.
+
+        Raises:
+            InvalidArgument: naming the parameter that is missing, unknown or of another type.
+            NotSerializable: naming the parameter that is not JSON.
+        """
+        bound = self._bind(args, kwargs)
+        for name, value in bound.arguments.items():
+            encoded = codec.encode(self._describe(name), value)
+            self._convert(name, codec.decode(encoded))
+        return codec.encode(f"the arguments of {self.name}", (args, kwargs))
+
+    def call(self, context: Context, encoded: Raw) -> Coroutine[Any, Any, Any]:
+        """Call the function with encoded arguments, decoded to their annotations.
+
+        Raises:
+            InvalidArgument: if the arguments do not fit the function any more.
+        """
+        args, kwargs = msgspec.json.decode(encoded)
+        bound = self._bind(tuple(args), kwargs)
+        for name, value in bound.arguments.items():
+            bound.arguments[name] = self._convert(name, value)
+        return self.function(context, *bound.args, **bound.kwargs)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        try:
+            return self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            message = f"workflow {self.name!r} takes {self.signature}: {error}"
+            raise InvalidArgument(message) from error
+
+    def _convert(self, name: str, value: Any) -> Any:
+        annotation = self.annotations.get(name, inspect.Parameter.empty)
+        kind = self.signature.parameters[name].kind
+        where = self._describe(name)
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            return [codec.convert(where, item, annotation) for item in value]
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            return {key: codec.convert(where, item, annotation) for key, item in value.items()}
+        return codec.convert(where, value, annotation)
+
+    def _describe(self, parameter: str) -> str:
+        return f"argument {parameter!r} of workflow {self.name!r}"
+
+
+class Registry:
+    """The workflows that a process knows.
+
+    Example:
+        ``registry = Registry()`` and ``@registry.workflow("invoice", version="1")`` above an async
+        function whose first parameter is the `Context`.
+    """
+
+    def __init__(self) -> None:
+        """Make an empty registry."""
+        self._workflows: dict[tuple[str, str], Workflow] = {}
+        self._latest: dict[str, Workflow] = {}
+        self._by_function: dict[Callable[..., Any], Workflow] = {}
+
+    def workflow(
+        self, name: str, *, version: str, queue: str = "default"
+    ) -> Callable[[Function[P, T]], Function[P, T]]:
+        """Register an async function as a version of a workflow. Use it as a decorator.
+
+        Args:
+            name: the workflow's name; letters, digits, ``_ . -``.
+            version: a text; an execution keeps the version it started with.
+            queue: the queue its executions stand on unless they are started on another.
+
+        Returns:
+            A decorator that registers a function and returns it unchanged.
+
+        Raises:
+            InvalidName: if the name, version or queue is out of its grammar.
+            InvalidArgument: if the function is not async or its first parameter is no context.
+            DuplicateRegistration: if the name and version are taken.
+        """
+        check_name("workflow name", name, WORKFLOW)
+        check_name("workflow version", version, VERSION)
+        check_name("queue", queue, QUEUE)
+
+        def register(function: Function[P, T]) -> Function[P, T]:
+            signature, annotations = _check_function(name, function)
+            if (name, version) in self._workflows:
+                raise DuplicateRegistration(name, version)
+            workflow = Workflow(name, version, queue, function, signature, annotations)
+            self._workflows[name, version] = workflow
+            self._latest[name] = workflow
+            self._by_function[function] = workflow
+            return function
+
+        return register
+
+    @property
+    def known(self) -> frozenset[tuple[str, str]]:
+        """The registered pairs of name and version."""
+        return frozenset(self._workflows)
+
+    def get(self, name: str, version: str) -> Workflow | None:
+        """Give the workflow registered under name and version, or ``None``."""
+        return self._workflows.get((name, version))
+
+    def find(self, workflow: str | Callable[..., Any], version: str | None = None) -> Workflow:
+        """Find what to start: by function or by name, the version registered last by default.
+
+        Raises:
+            UnknownWorkflow: if nothing registered fits.
+        """
+        if callable(workflow):
+            found = self._by_function.get(workflow)
+            if found is None:
+                raise UnknownWorkflow(getattr(workflow, "__name__", repr(workflow)), version)
+            if version is None or version == found.version:
+                return found
+            workflow = found.name
+        chosen = (
+            self._latest.get(workflow)
+            if version is None
+            else self._workflows.get((workflow, version))
+        )
+        if chosen is None:
+            known = tuple(v for name, v in self._workflows if name == workflow)
+            raise UnknownWorkflow(str(workflow), version, known)
+        return chosen
+
+
+def _check_function(
+    name: str, function: Callable[..., Any]
+) -> tuple[inspect.Signature, dict[str, Any]]:
+    """Refuse what cannot be driven; give the signature without the context."""
+    if not inspect.iscoroutinefunction(function):
+        message = (
+            f"workflow {name!r}: {getattr(function, '__name__', function)!r} is not an async "
+            "function; define it with `async def`"
+        )
+        raise InvalidArgument(message)
+    annotations = codec.hints_of(function)
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    if not parameters or not _is_context(parameters[0], annotations):
+        message = (
+            f"workflow {name!r}: the first parameter of {function.__name__!r} is the context; "
+            "write `async def function(ctx: Context, …)`"
+        )
+        raise InvalidArgument(message)
+    return signature.replace(parameters=parameters[1:]), annotations
+
+
+def _is_context(parameter: inspect.Parameter, annotations: dict[str, Any]) -> bool:
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if parameter.kind not in positional:
+        return False
+    annotation = annotations.get(parameter.name, parameter.annotation)
+    if annotation is inspect.Parameter.empty:
+        return parameter.name == "ctx"
+    return annotation is Context or annotation in ("Context", "perdure.Context")

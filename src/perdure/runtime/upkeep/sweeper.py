@@ -1,0 +1,95 @@
+"""Who wakes what sleeps and recovers what died? The sweeper, every second, on any worker.
+
+It fires due timers of suspended executions, promotes delayed tasks, and expires sessions whose beat
+it has watched stand still for a whole time to live, by its own clock. Every pass is idempotent.
+"""
+
+from __future__ import annotations
+
+from perdure.model.instants import to_us
+from perdure.ports.clock import Clock
+from perdure.ports.commands import (
+    Command,
+    Done,
+    ExpireSession,
+    FireTimers,
+    RepairPending,
+)
+from perdure.ports.store import Store
+from perdure.runtime.committer import Committer
+from perdure.runtime.upkeep.service import Service
+
+INTERVAL_S = 1.0
+LIMIT = 1_000
+
+
+class Sweeper(Service):
+    """Fires timers, promotes delayed tasks and recovers executions of dead workers."""
+
+    def __init__(self, store: Store, committer: Committer, clock: Clock) -> None:
+        """Prepare a sweeper; any number of them may run on one store."""
+        super().__init__(clock)
+        self._store = store
+        self._committer = committer
+        self._seen: dict[int, tuple[int, float, float]] = {}
+        self._repaired = False
+
+    async def run_once(self) -> int:
+        """Make one pass.
+
+        Returns:
+            How many executions were woken or recovered and tasks promoted.
+        """
+        done = await self._expire_sessions()
+        if not self._repaired:
+            done += await self._repeat(RepairPending(self._now(), LIMIT), LIMIT)
+            self._repaired = True
+        due = await self._store.next_due()
+        if due is not None and due <= self._now():
+            done += await self._repeat(FireTimers(self._now(), LIMIT), LIMIT)
+        return done
+
+    async def pause(self) -> float:
+        """Wait a second, or less if a timer is due before."""
+        due = await self._store.next_due()
+        if due is None:
+            return INTERVAL_S
+        return min(max((due - self._now()) / 1e6, 0.001), INTERVAL_S)
+
+    def next_expiry(self) -> float | None:
+        """Give the earliest instant of the monotonic clock at which a session may expire."""
+        return min((since + ttl for _, since, ttl in self._seen.values()), default=None)
+
+    async def _expire_sessions(self) -> int:
+        recovered = 0
+        watched: dict[int, tuple[int, float, float]] = {}
+        now = self._clock.monotonic()
+        for session in await self._store.sessions():
+            before = self._seen.get(session.session)
+            since = before[1] if before is not None and before[0] == session.beat else now
+            if now - since >= session.ttl:
+                command = ExpireSession(session.session, session.beat, self._now())
+                recovered += _count(await self._apply(command))
+            else:
+                watched[session.session] = (session.beat, since, session.ttl)
+        self._seen = watched
+        return recovered
+
+    async def _repeat(self, command: Command, limit: int) -> int:
+        total = 0
+        while True:
+            count = _count(await self._apply(command))
+            total += count
+            if count < limit:
+                return total
+
+    async def _apply(self, command: Command) -> object:
+        outcome = await self._committer.apply(command)
+        return outcome.results[0] if isinstance(outcome, Done) else 0
+
+    def _now(self) -> int:
+        return to_us(self._clock.now())
+
+
+def _count(result: object) -> int:
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,422 @@
+"""How does a worker work? It dequeues, owns, runs and releases executions, and beats meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import itertools
+import logging
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
+
+import msgspec
+
+from perdure.errors import InvalidArgument, StoreUnavailable
+from perdure.model.ids import QUEUE, check_name
+from perdure.model.instants import to_us
+from perdure.ports.commands import Refused, Release
+from perdure.ports.store import Beat, Claimed, SessionGone
+from perdure.runtime.code.context import Context
+from perdure.runtime.heart import Heart
+from perdure.runtime.runner import Runner
+from perdure.runtime.slots import Slots
+from perdure.runtime.threads import Threads
+from perdure.runtime.upkeep.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from perdure.runtime.attempt import Attempt
+    from perdure.runtime.engine import Engine
+    from perdure.runtime.frames import StepCall
+
+DEQUEUE_MAX = 200
+THREADS_MAX = min(32, 4 * (os.cpu_count() or 1))
+RETRY_S = 0.5
+MISSING_INTERVAL_S = 1.0
+LAST_WRITES_S = 5.0
+
+log = logging.getLogger("perdure.worker")
+_numbers = itertools.count(1)
+
+
+class Worker:
+    """Runs executions. Make one with ``engine.worker()`` and use it as an async context manager.
+
+    Attributes:
+        worker_id: its name, which provenance shows.
+        session: the session that owns what it runs.
+        site: the interned id of where it runs.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        queues: Sequence[str],
+        max_executions: int,
+        max_steps: int,
+        upkeep: bool,
+        worker_id: str | None,
+        background: bool = True,
+    ) -> None:
+        """Prepare a worker; see ``Engine.worker``. Without `background` it runs when it is told."""
+        if isinstance(queues, str) or not queues:
+            message = f"queues is {queues!r}; give a list of queue names, for example ['default']"
+            raise InvalidArgument(message)
+        for name, value in (("max_executions", max_executions), ("max_steps", max_steps)):
+            if not isinstance(value, int) or value < 1:
+                message = f"{name} is {value!r}; it is a whole number of at least 1"
+                raise InvalidArgument(message)
+        self._engine = engine
+        self._queues = tuple(check_name("queue", queue, QUEUE) for queue in queues)
+        self._max_executions = max_executions
+        self.background = background
+        host_site = engine.site
+        self.worker_id = worker_id or f"{host_site.host}-{host_site.pid}-{next(_numbers)}"
+        self._site = msgspec.structs.replace(host_site, worker_id=self.worker_id)
+        self.config = engine.config
+        self.clock = engine.clock
+        self.committer = engine.committer
+        self.alarms = engine.alarms
+        self.session = 0
+        self.site = 0
+        self._registry = engine.registry
+        self._store = engine.store
+        self._async_slots = Slots(max_steps)
+        self._thread_slots = Slots(min(max_steps, THREADS_MAX))
+        self._threads = Threads()
+        self._runners: dict[UUID, Runner] = {}
+        self._orphans: set[tuple[UUID, int]] = set()
+        self._dequeuing = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop_task: asyncio.Task[None] | None = None
+        self._heart: Heart | None = None
+        self._stopping = False
+        self._named: set[tuple[str, str]] = set()
+        self._asked_missing = float("-inf")
+        self._context = contextvars.copy_context()
+        self._loop = asyncio.get_running_loop()
+        self.sweeper = Sweeper(self._store, self.committer, self.clock)
+        self._upkeep = upkeep
+
+    # -- life --------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Open a session and begin to work."""
+        await self._open_session()
+        self._engine.attach(self)
+        if self.background:
+            self._loop_task = self._spawn(self._work())
+            if self._upkeep:
+                self.sweeper.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Drain, and close the session."""
+        await self.drain()
+
+    async def drain(self) -> None:
+        """Take no new work, let running attempts finish, hand the executions back, and stop.
+
+        Attempts have ``config.drain`` seconds; those that still run then are abandoned. Draining
+        twice is fine.
+        """
+        if self._stopping:
+            return
+        self._stopping = True
+        await self.sweeper.stop()
+        self._wake.set()
+        if self._loop_task is not None:
+            await asyncio.wait([self._loop_task])
+        async with self._dequeuing:
+            for runner in list(self._runners.values()):
+                runner.drain(at_once=self.config.drain == 0)
+        if not await self._emptied(self.config.drain):
+            for runner in list(self._runners.values()):
+                runner.drain(at_once=True)
+            if not await self._emptied(LAST_WRITES_S):
+                self._lose_all()
+        await self._stop_heart()
+        try:
+            await self._store.close_session(self.session)
+        except StoreUnavailable as unavailable:
+            log.warning("the session is left to expire: %s", unavailable)
+        self._close()
+
+    async def kill(self) -> None:
+        """Stop without another write, as a crash would: the session is left to expire."""
+        self._stopping = True
+        await self.sweeper.stop()
+        await self._stop_heart()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+        self._lose_all()
+        self._close()
+
+    def _close(self) -> None:
+        self._threads.close()
+        self._engine.detach(self)
+
+    async def _emptied(self, seconds: float) -> bool:
+        """Wait until nothing is owned any more, at most for a while; tell whether that is so."""
+        alarm = self.alarms.after(seconds, self._empty.set)
+        await self._empty.wait()
+        alarm.cancel()
+        if self._runners:
+            self._empty.clear()
+        return not self._runners
+
+    async def _open_session(self) -> None:
+        now = to_us(self.clock.now())
+        opened = await self._store.open_session(self._site, self.config.session_ttl, now)
+        self.session, self.site = opened.session, opened.site
+        if self.background:
+            self._heart = Heart(
+                self._store,
+                self.clock,
+                self.session,
+                self.config.session_ttl,
+                beaten=self.beaten,
+                gone=self._session_gone,
+            )
+            self._heart.start()
+
+    async def _stop_heart(self) -> None:
+        heart, self._heart = self._heart, None
+        if heart is not None:
+            await heart.stop()
+
+    # -- work --------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                found = await self.run_once()
+            except StoreUnavailable as error:
+                log.warning("cannot dequeue: %s", error)
+                await self.clock.sleep(RETRY_S)
+                continue
+            except Exception:
+                log.exception("a dequeue failed; the next one follows")
+                await self.clock.sleep(RETRY_S)
+                continue
+            if not found:
+                await self._wake.wait()
+
+    async def run_once(self) -> int:
+        """Dequeue once, and begin to run what was found.
+
+        Returns:
+            How many executions were acquired.
+
+        Raises:
+            StoreUnavailable: if the store cannot be reached.
+        """
+        async with self._dequeuing:
+            capacity = min(self._max_executions - len(self._runners), DEQUEUE_MAX)
+            if capacity <= 0 or self._stopping or self.session < 0:
+                return 0
+            try:
+                claimed = await self._store.dequeue(
+                    self.session,
+                    self._queues,
+                    self._registry.known,
+                    capacity,
+                    to_us(self.clock.now()),
+                )
+            except SessionGone:
+                await self._renew_session()
+                return 1
+            for one in claimed:
+                self._begin(one)
+        if not claimed:
+            await self._name_missing()
+        return len(claimed)
+
+    async def run_until_idle(self) -> None:
+        """Run until no task that this worker knows is ready and nothing that it owns moves."""
+        while True:
+            found = await self.run_once()
+            await self._empty.wait()
+            await self.committer.idle()
+            if not found and not self._runners:
+                return
+
+    def _begin(self, claimed: Claimed) -> None:
+        stale = self._runners.get(claimed.record.eid)
+        if stale is not None:
+            stale.lose()
+        runner = Runner(self, claimed)
+        self._runners[runner.eid] = runner
+        self._empty.clear()
+        runner.begin()
+
+    async def _name_missing(self) -> None:
+        """Say once for each workflow version that tasks wait for it and this worker lacks it."""
+        now = self.clock.monotonic()
+        if now - self._asked_missing < MISSING_INTERVAL_S:
+            return
+        self._asked_missing = now
+        for missing in await self._store.missing(self._queues, self._registry.known):
+            pair = (missing.workflow, missing.version)
+            if pair not in self._named:
+                self._named.add(pair)
+                log.warning(
+                    "tasks wait for workflow %r version %r, which this worker does not know; "
+                    "they stay on their queue until a worker that has it registered comes",
+                    *pair,
+                )
+
+    # -- what the engine tells ---------------------------------------------------------------
+
+    def poke(self) -> None:
+        """Look for work: a task may have become ready."""
+        self._wake.set()
+
+    def woken(self, eid: UUID) -> None:
+        """Take notice that something reached an execution which some session owns."""
+        runner = self._runners.get(eid)
+        if runner is not None:
+            runner.notice()
+
+    async def look_around(self) -> None:
+        """Another process may have written: look for work, and for mail of what waits here."""
+        self.poke()
+        waiting = [runner.eid for runner in self._runners.values() if runner.waits]
+        if not waiting:
+            return
+        for eid, wake in (await self._store.wakes(waiting)).items():
+            runner = self._runners.get(eid)
+            if runner is not None:
+                runner.notice(wake)
+
+    # -- the session -------------------------------------------------------------------------
+
+    async def beat_once(self) -> None:
+        """Renew the session now."""
+        try:
+            self.beaten(await self._store.beat(self.session))
+        except SessionGone:
+            await self._renew_session()
+
+    def beaten(self, beat: Beat) -> None:
+        """Compare what the session owns with what runs here."""
+        orphans: set[tuple[UUID, int]] = set()
+        for owned in beat.owned:
+            runner = self._runners.get(owned.eid)
+            if runner is not None and runner.epoch == owned.epoch:
+                runner.notice(owned.wake)
+            elif (owned.eid, owned.epoch) in self._orphans:
+                # Seen twice: the answer of the dequeue that acquired it was lost.
+                log.warning("releasing execution %s, which nobody runs", owned.eid)
+                now = to_us(self.clock.now())
+                self.committer.apply(
+                    Release(owned.eid, self.session, owned.epoch, "reconcile", now)
+                ).add_done_callback(_retrieve)
+            else:
+                orphans.add((owned.eid, owned.epoch))
+        self._orphans = orphans
+
+    def _session_gone(self) -> None:
+        self._spawn(self._renew_session_alone())
+
+    async def _renew_session_alone(self) -> None:
+        async with self._dequeuing:
+            await self._renew_session()
+        self.poke()
+
+    async def _renew_session(self) -> None:
+        """The session has expired: drop everything without a write, and open a new one."""
+        log.warning("worker %s: its session has expired; it opens a new one", self.worker_id)
+        self.session = -1
+        self._lose_all()
+        await self._stop_heart()
+        while not self._stopping:
+            try:
+                await self._open_session()
+            except StoreUnavailable:
+                await self.clock.sleep(RETRY_S)
+            else:
+                return
+
+    # -- what a runner asks ------------------------------------------------------------------
+
+    def call_function(self, runner: Runner) -> Coroutine[Any, Any, Any]:
+        """Call the workflow function of an execution; the coroutine is not started yet."""
+        record = runner.record
+        workflow = self._registry.get(record.workflow, record.version)
+        if workflow is None:
+            message = f"workflow {record.workflow!r} version {record.version!r} is not registered"
+            raise InvalidArgument(message)
+        return workflow.call(Context(runner), record.args)
+
+    def slots_for(self, call: StepCall) -> Slots:
+        """Give the slots of the kind of step that this call is."""
+        return self._async_slots if call.is_async else self._thread_slots
+
+    def start_attempt(self, attempt: Attempt) -> None:
+        """Run an attempt in a context of its own."""
+        attempt.start(self._loop, self._threads, self._context.copy())
+
+    def read_mail(self, runner: Runner) -> None:
+        """Read what has reached an execution, and tell its runner."""
+        self._spawn(self._read_mail(runner))
+
+    async def _read_mail(self, runner: Runner) -> None:
+        try:
+            mail = await self._store.mail(runner.eid)
+        except StoreUnavailable:
+            mail = None
+        runner.looked(mail)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call something on the event loop; any thread may ask."""
+        self._loop.call_soon_threadsafe(callback)
+
+    def lease_lost(self, runner: Runner, refused: Refused) -> None:
+        """Report that an execution was lost: another worker owns it now."""
+        log.warning(
+            "lost the lease of execution %s at epoch %d (%s); it goes on elsewhere",
+            runner.eid,
+            runner.epoch,
+            refused.code,
+        )
+
+    def released(self, runner: Runner) -> None:
+        """Forget a runner that owns nothing any more."""
+        if self._runners.get(runner.eid) is runner:
+            full = len(self._runners) >= self._max_executions
+            del self._runners[runner.eid]
+            if full:
+                self.poke()
+            if not self._runners:
+                self._empty.set()
+
+    def _lose_all(self) -> None:
+        for runner in list(self._runners.values()):
+            runner.lose()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """Look at the outcome of a courtesy, so that its failure is not reported as unseen."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,257 @@
+-- Every statement of the SQLite store, by name.
+
+-- name: open_session
+INSERT INTO sessions (site, ttl, used_at) VALUES (?, ?, ?)
+
+-- name: purge_sessions
+-- Sessions that nobody will ask about again: dead, or of an engine that vanished, for a day.
+DELETE FROM sessions WHERE used_at < ? AND (live = 0 OR ttl IS NULL)
+
+-- name: delete_session
+DELETE FROM sessions WHERE id = ?
+
+-- name: session
+SELECT live, batch_no, committed FROM sessions WHERE id = ?
+
+-- name: session_site
+SELECT site FROM sessions WHERE id = ?
+
+-- name: store_batch
+UPDATE sessions SET batch_no = ?, committed = ?, used_at = max(used_at, ?) WHERE id = ?
+
+-- name: beat
+UPDATE sessions SET beat = beat + 1 WHERE id = ? AND live = 1
+
+-- name: owned
+SELECT eid, epoch, wake FROM executions WHERE owner = ? ORDER BY eid
+
+-- name: sessions
+SELECT id, beat, ttl FROM sessions WHERE live = 1 AND ttl IS NOT NULL ORDER BY id
+
+-- name: expire_session
+UPDATE sessions SET live = 0, used_at = max(used_at, ?) WHERE id = ? AND beat = ? AND live = 1
+
+-- name: intern_site
+INSERT OR IGNORE INTO sites (body) VALUES (?)
+
+-- name: site_id
+SELECT id FROM sites WHERE body = ?
+
+-- name: intern_actor
+INSERT OR IGNORE INTO actors (body) VALUES (?)
+
+-- name: actor_id
+SELECT id FROM actors WHERE body = ?
+
+-- name: claim_key
+INSERT OR IGNORE INTO dispatch (key, eid) VALUES (?, ?)
+
+-- name: key_owner
+SELECT d.eid, e.workflow FROM dispatch d JOIN executions e ON e.eid = d.eid WHERE d.key = ?
+
+-- name: create
+INSERT OR IGNORE INTO executions (eid, workflow, version, queue, args, seed, options, priority,
+    dispatch_key, created_by, created_at, status, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?)
+
+-- name: enqueue
+INSERT OR IGNORE INTO tasks (eid, kind, queue, workflow, version, priority, reason, not_before,
+    enqueued_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: enqueue_resume
+INSERT OR IGNORE INTO tasks (eid, kind, queue, workflow, version, priority, reason, enqueued_at)
+SELECT eid, 'resume', queue, workflow, version, priority, ?, ? FROM executions WHERE eid = ?
+
+-- name: control
+INSERT INTO control (eid, type, at, epoch, body) VALUES (?, ?, ?, ?, ?)
+
+-- name: append
+INSERT INTO journal (eid, seq, count, epoch, site, body) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: consume
+UPDATE channels SET consumed = max(consumed, ?) WHERE eid = ? AND name = ?
+
+-- name: suspend
+UPDATE executions
+SET status = 'suspended', owner = NULL, suspended_on = ?, blocked = ?, updated_at = ?
+WHERE eid = ? AND epoch = ? AND owner IS NOT NULL AND wake = ?
+
+-- name: is_owned
+SELECT 1 FROM executions WHERE eid = ? AND epoch = ? AND owner IS NOT NULL
+
+-- name: delete_timers
+DELETE FROM timers WHERE eid = ?
+
+-- name: set_timer
+INSERT INTO timers (eid, timer_id, due) VALUES (?, ?, ?)
+
+-- name: end
+UPDATE executions
+SET status = ?, owner = NULL, result = ?, error_type = ?, error_message = ?, ended_at = ?,
+    updated_at = ?
+WHERE eid = ? AND epoch = ? AND owner IS NOT NULL
+
+-- name: delete_tasks
+DELETE FROM tasks WHERE eid = ?
+
+-- name: release
+UPDATE executions SET owner = NULL WHERE eid = ? AND owner = ? AND epoch = ?
+
+-- name: wake
+UPDATE executions SET wake = wake + 1 WHERE eid = ? AND ended_at IS NULL RETURNING status, owner
+
+-- name: status
+SELECT status FROM executions WHERE eid = ?
+
+-- name: next_seq
+INSERT INTO channels (eid, name, last_seq) VALUES (?, ?, 1)
+ON CONFLICT (eid, name) DO UPDATE SET last_seq = last_seq + 1
+RETURNING last_seq
+
+-- name: send
+INSERT INTO messages (eid, channel, seq, sent_by, sent_at, correlation, payload)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: due_timers
+-- Only suspended executions have timers: a dequeue deletes them, a suspension writes them anew.
+SELECT eid, min(due) AS first FROM timers WHERE due <= ? GROUP BY eid ORDER BY first, eid LIMIT ?
+
+-- name: delete_due_timers
+DELETE FROM timers WHERE eid = ? AND due <= ?
+
+-- name: promote
+UPDATE tasks SET not_before = NULL
+WHERE id IN (SELECT id FROM tasks WHERE not_before <= ? ORDER BY not_before, id LIMIT ?)
+
+-- name: disown
+UPDATE executions SET owner = NULL WHERE owner = ?
+
+-- name: pending_without_task
+SELECT eid FROM executions e WHERE status = 'pending'
+    AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.eid = e.eid AND t.kind = 'start')
+ORDER BY eid LIMIT ?
+
+-- name: enqueue_start
+INSERT OR IGNORE INTO tasks (eid, kind, queue, workflow, version, priority, reason, enqueued_at)
+SELECT eid, 'start', queue, workflow, version, priority, 'repair', ? FROM executions WHERE eid = ?
+
+-- name: ready
+SELECT id, eid, kind, reason FROM tasks
+WHERE queue = ? AND not_before IS NULL
+    AND (workflow, version) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
+ORDER BY priority, id LIMIT ?
+
+-- name: missing
+SELECT DISTINCT workflow, version FROM tasks
+WHERE queue IN (SELECT value FROM json_each(?)) AND not_before IS NULL
+    AND (workflow, version) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
+ORDER BY workflow, version
+
+-- name: delete_task
+DELETE FROM tasks WHERE id = ?
+
+-- name: own
+UPDATE executions
+SET owner = ?, epoch = epoch + 1, status = 'running', started_at = coalesce(started_at, ?),
+    updated_at = ?, suspended_on = NULL, blocked = NULL
+WHERE eid = ? AND ended_at IS NULL
+    AND (owner IS NULL OR owner NOT IN (SELECT id FROM sessions WHERE live = 1))
+RETURNING workflow, version, args, seed, queue, created_by, created_at, options, dispatch_key,
+    epoch, wake
+
+-- name: journal
+SELECT seq, epoch, site, body FROM journal
+WHERE eid = :eid AND seq + count > :after + 1
+    AND seq >= coalesce((SELECT max(seq) FROM journal WHERE eid = :eid AND seq <= :after + 1), 0)
+ORDER BY seq
+
+-- name: tail
+SELECT seq + count - 1 FROM journal WHERE eid = ? ORDER BY seq DESC LIMIT 1
+
+-- name: unread
+SELECT m.seq, m.channel, m.payload, m.sent_by, m.sent_at, m.correlation
+FROM channels c JOIN messages m ON m.eid = c.eid AND m.channel = c.name AND m.seq > c.consumed
+WHERE c.eid = ? AND c.last_seq > c.consumed
+ORDER BY m.channel, m.seq
+
+-- name: actor
+SELECT body FROM actors WHERE id = ?
+
+-- name: record
+SELECT workflow, version, args, seed, queue, created_by, created_at, options, dispatch_key
+FROM executions WHERE eid = ?
+
+-- name: row
+SELECT e.eid, e.workflow, e.version, e.status, e.queue, e.args, e.dispatch_key, e.created_at,
+    e.created_by, e.started_at, e.ended_at, e.updated_at, e.epoch, s.body, e.suspended_on,
+    e.blocked, e.result, e.error_type, e.error_message, e.options
+FROM executions e
+    LEFT JOIN sessions n ON n.id = e.owner
+    LEFT JOIN sites s ON s.id = n.site
+WHERE e.eid = ?
+
+-- name: rows
+SELECT e.eid, e.workflow, e.version, e.status, e.queue, e.args, e.dispatch_key, e.created_at,
+    e.created_by, e.started_at, e.ended_at, e.updated_at, e.epoch, s.body, e.suspended_on,
+    e.blocked, e.result, e.error_type, e.error_message, e.options
+FROM executions e
+    LEFT JOIN sessions n ON n.id = e.owner
+    LEFT JOIN sites s ON s.id = n.site
+WHERE (:cursor IS NULL OR e.eid < :cursor)
+    AND (:status IS NULL OR e.status IN (SELECT value FROM json_each(:status)))
+    AND (:workflow IS NULL OR e.workflow = :workflow)
+    AND (:since IS NULL OR e.created_at >= :since)
+    AND (:until IS NULL OR e.created_at < :until)
+    AND NOT EXISTS (
+        SELECT 1 FROM json_each(:tags) wanted
+        WHERE json_extract(CAST(e.options AS TEXT), '$.tags."' || (wanted.value ->> 0) || '"')
+            IS NOT wanted.value ->> 1
+    )
+    AND (:text IS NULL OR instr(e.workflow, :text) OR instr(coalesce(e.dispatch_key, ''), :text)
+        OR EXISTS (
+            SELECT 1 FROM json_each(CAST(e.options AS TEXT), '$.tags') tag
+            WHERE instr(tag.value, :text)
+        ))
+ORDER BY e.eid DESC LIMIT :limit
+
+-- name: is_open
+SELECT 1 FROM executions WHERE eid = ? AND ended_at IS NULL
+
+-- name: wake_of
+SELECT wake FROM executions WHERE eid = ?
+
+-- name: lease
+SELECT e.epoch, e.owner, n.live, n.ttl, n.used_at, s.body
+FROM executions e
+    LEFT JOIN sessions n ON n.id = e.owner
+    LEFT JOIN sites s ON s.id = n.site
+WHERE e.eid = ?
+
+-- name: site
+SELECT body FROM sites WHERE id = ?
+
+-- name: next_timer
+SELECT min(due) FROM timers
+
+-- name: next_delayed
+SELECT min(not_before) FROM tasks WHERE not_before IS NOT NULL
+
+-- name: control_after
+SELECT position, eid, type, at, epoch, body FROM control WHERE position > ?
+ORDER BY position LIMIT ?
+
+-- name: count_executions
+SELECT status, count(*) FROM executions GROUP BY status ORDER BY status
+
+-- name: count_ready
+SELECT count(*) FROM tasks WHERE not_before IS NULL
+
+-- name: count_delayed
+SELECT count(*) FROM tasks WHERE not_before IS NOT NULL
+
+-- name: count_timers
+SELECT count(*) FROM timers
+
+-- name: count_sessions
+SELECT count(*) FROM sessions WHERE live = 1 AND ttl IS NOT NULL

@@ -1,0 +1,255 @@
+"""What do the tables say? Queries over one connection, and the values made of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec import Raw
+
+from perdure.errors import InvalidArgument
+from perdure.model.entry import PackedMessage
+from perdure.model.execution import (
+    ErrorInfo,
+    Execution,
+    ExecutionRow,
+    ExecutionStatus,
+    LeaseInfo,
+    Page,
+    StartOptions,
+)
+from perdure.model.instants import from_us
+from perdure.model.provenance import Actor, Site
+from perdure.ports.store import (
+    ControlEntry,
+    ExecutionQuery,
+    JournalRow,
+    Mail,
+    MissingWorkflow,
+    SessionBeat,
+    StoreInfo,
+)
+from perdure.stores.sqlite.connection import Connection
+from perdure.stores.sqlite.statements import SCHEMA_VERSION, SQL
+
+_decode_options = msgspec.json.Decoder(StartOptions).decode
+_decode_actor = msgspec.json.Decoder(Actor).decode
+_decode_site = msgspec.json.Decoder(Site).decode
+_decode_on = msgspec.json.Decoder(tuple[str, ...]).decode
+decode = msgspec.json.decode
+
+
+class Reads:
+    """Reads over one connection."""
+
+    def __init__(self, connection: Connection, url: str, kind: str) -> None:
+        self._execute = connection.execute
+        self._url = url
+        self._kind = kind
+        self._actors: dict[int, Actor] = {}
+
+    # -- one execution -----------------------------------------------------------------------
+
+    def record(self, eid: UUID) -> Execution | None:
+        """Read the record of an execution."""
+        row = self._execute(SQL["record"], (eid.bytes,)).fetchone()
+        return None if row is None else self.make_record(eid.bytes, row)
+
+    def make_record(self, eid: bytes, row: Sequence[Any]) -> Execution:
+        """Make a record of the columns that `record` and `own` give."""
+        workflow, version, args, seed, queue, created_by, created_at, options, key = row[:9]
+        return Execution(
+            eid=UUID(bytes=eid),
+            workflow=workflow,
+            version=version,
+            args=Raw(args),
+            seed=seed,
+            queue=queue,
+            created_by=self._actor(created_by),
+            created_at=created_at,
+            options=_decode_options(options),
+            dispatch_key=key,
+        )
+
+    def execution(self, eid: UUID) -> ExecutionRow | None:
+        """Read an execution as it is now."""
+        row = self._execute(SQL["row"], (eid.bytes,)).fetchone()
+        return None if row is None else self._row(row)
+
+    def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
+        """Read a page of executions, newest first."""
+        rows = self._execute(
+            SQL["rows"],
+            {
+                "cursor": None if query.cursor is None else _read_cursor(query.cursor),
+                "status": None if query.status is None else _json(sorted(query.status)),
+                "workflow": query.workflow,
+                "since": query.since,
+                "until": query.until,
+                "tags": _json(query.tags),
+                "text": query.text,
+                "limit": query.limit + 1,
+            },
+        ).fetchall()
+        page = tuple(self._row(row) for row in rows[: query.limit])
+        return Page(page, page[-1].eid.hex if len(rows) > query.limit else None)
+
+    def _row(self, row: Sequence[Any]) -> ExecutionRow:
+        started_at, ended_at, site, on = row[9], row[10], row[13], row[14]
+        return ExecutionRow(
+            eid=UUID(bytes=row[0]),
+            kind="code",
+            workflow=row[1],
+            version=row[2],
+            status=ExecutionStatus(row[3]),
+            queue=row[4],
+            args=decode(row[5]),
+            dispatch_key=row[6],
+            created_at=from_us(row[7]),
+            created_by=self._actor(row[8]),
+            started_at=None if started_at is None else from_us(started_at),
+            ended_at=None if ended_at is None else from_us(ended_at),
+            updated_at=from_us(row[11]),
+            epoch=row[12],
+            worker_id=None if site is None else _decode_site(site).worker_id,
+            suspended_on=() if on is None else _decode_on(on),
+            blocked=row[15],
+            result=None if row[16] is None else decode(row[16]),
+            error=None if row[17] is None else ErrorInfo(row[17], row[18]),
+            tags=_decode_options(row[19]).tags,
+        )
+
+    def closed(self, eids: Sequence[UUID]) -> list[UUID]:
+        """Tell which of these executions have ended or do not exist."""
+        return [e for e in eids if self._execute(SQL["is_open"], (e.bytes,)).fetchone() is None]
+
+    def lease(self, eid: UUID) -> LeaseInfo | None:
+        """Tell who owns an execution."""
+        row = self._execute(SQL["lease"], (eid.bytes,)).fetchone()
+        if row is None:
+            return None
+        epoch, owner, live, ttl, beat_at, site = row
+        if owner is None or not live:
+            return LeaseInfo(None, epoch, None, live=False)
+        holder = _decode_site(site).worker_id
+        deadline = None if ttl is None else from_us(beat_at + int(ttl * 1e6))
+        return LeaseInfo(holder, epoch, deadline, live=True)
+
+    # -- journal and messages ----------------------------------------------------------------
+
+    def journal(self, eid: UUID, after: int = 0) -> list[JournalRow]:
+        """Read the rows of a journal that hold an entry after number `after`."""
+        return self.journal_rows(eid.bytes, after)
+
+    def journal_rows(self, eid: bytes, after: int) -> list[JournalRow]:
+        """Read the same by the bytes of the id."""
+        rows = self._execute(SQL["journal"], {"eid": eid, "after": after})
+        return [JournalRow(*row) for row in rows]
+
+    def tail(self, eid: bytes) -> int:
+        """Give the number of the last entry of a journal that has one."""
+        tail: int = self._execute(SQL["tail"], (eid,)).fetchone()[0]
+        return tail
+
+    def unread(self, eid: bytes) -> tuple[PackedMessage, ...]:
+        """Read the messages that an execution has not consumed, in order."""
+        return tuple(
+            PackedMessage(seq, channel, Raw(payload), self._actor(by), at, correlation)
+            for seq, channel, payload, by, at, correlation in self._execute(SQL["unread"], (eid,))
+        )
+
+    def mail(self, eid: UUID) -> Mail | None:
+        """Read the wake counter, then the unread messages."""
+        row = self._execute(SQL["wake_of"], (eid.bytes,)).fetchone()
+        return None if row is None else Mail(row[0], self.unread(eid.bytes))
+
+    def wakes(self, eids: Sequence[UUID]) -> dict[UUID, int]:
+        """Read the wake counters of executions."""
+        found: dict[UUID, int] = {}
+        for eid in eids:
+            row = self._execute(SQL["wake_of"], (eid.bytes,)).fetchone()
+            if row is not None:
+                found[eid] = row[0]
+        return found
+
+    # -- the rest ----------------------------------------------------------------------------
+
+    def missing(
+        self, queues: Sequence[str], known: frozenset[tuple[str, str]]
+    ) -> list[MissingWorkflow]:
+        """Tell for which workflow versions outside `known` ready tasks wait."""
+        rows = self._execute(SQL["missing"], (_json(queues), known_json(known)))
+        return [MissingWorkflow(workflow, version) for workflow, version in rows]
+
+    def sites(self, ids: Sequence[int]) -> dict[int, Site]:
+        """Read interned sites."""
+        found: dict[int, Site] = {}
+        for one in ids:
+            row = self._execute(SQL["site"], (one,)).fetchone()
+            if row is not None:
+                found[one] = _decode_site(row[0])
+        return found
+
+    def sessions(self) -> list[SessionBeat]:
+        """List the live sessions that beat."""
+        return [SessionBeat(*row) for row in self._execute(SQL["sessions"])]
+
+    def next_due(self) -> int | None:
+        """Give the earliest due instant of a timer or a delayed task."""
+        dues = (self._count("next_timer"), self._count("next_delayed"))
+        return min((due for due in dues if due is not None), default=None)
+
+    def control(self, after: int = 0, limit: int = 1000) -> list[ControlEntry]:
+        """Read the control log after a position."""
+        return [
+            ControlEntry(position, UUID(bytes=eid), kind, at, epoch, body)
+            for position, eid, kind, at, epoch, body in self._execute(
+                SQL["control_after"], (after, limit)
+            )
+        ]
+
+    def info(self) -> StoreInfo:
+        """Tell what the store is and holds."""
+        pages = self._execute("PRAGMA page_count").fetchone()[0]
+        page_size = self._execute("PRAGMA page_size").fetchone()[0]
+        return StoreInfo(
+            url=self._url,
+            kind=self._kind,
+            schema_version=SCHEMA_VERSION,
+            executions=dict(self._execute(SQL["count_executions"]).fetchall()),
+            ready_tasks=self._count("count_ready") or 0,
+            delayed_tasks=self._count("count_delayed") or 0,
+            timers=self._count("count_timers") or 0,
+            sessions=self._count("count_sessions") or 0,
+            size_bytes=pages * page_size,
+        )
+
+    def _count(self, name: str) -> int | None:
+        number: int | None = self._execute(SQL[name]).fetchone()[0]
+        return number
+
+    def _actor(self, number: int) -> Actor:
+        known = self._actors.get(number)
+        if known is None:
+            known = _decode_actor(self._execute(SQL["actor"], (number,)).fetchone()[0])
+            self._actors[number] = known
+        return known
+
+
+def known_json(known: frozenset[tuple[str, str]]) -> str:
+    """Give pairs of workflow and version as the statements read them."""
+    return _json(sorted(known))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _read_cursor(cursor: str) -> bytes:
+    try:
+        return UUID(hex=cursor).bytes
+    except (ValueError, AttributeError, TypeError):
+        message = f"{cursor!r} is no cursor; pass the one that the page before gave"
+        raise InvalidArgument(message) from None

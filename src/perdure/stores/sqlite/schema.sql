@@ -1,0 +1,115 @@
+-- The schema of a SQLite store, version 1. Instants are microseconds since 1970-01-01T00:00Z, ids of
+-- executions their 16 bytes.
+
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO meta VALUES ('schema_version', 1);
+
+-- Where code ran and who acted: interned, so that a row names them by a small number.
+CREATE TABLE sites (id INTEGER PRIMARY KEY, body BLOB NOT NULL UNIQUE);
+CREATE TABLE actors (id INTEGER PRIMARY KEY, body BLOB NOT NULL UNIQUE);
+
+CREATE TABLE sessions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    site INTEGER NOT NULL,
+    ttl REAL,                       -- seconds; NULL for a session that owns nothing and never beats
+    beat INTEGER NOT NULL DEFAULT 0,
+    live INTEGER NOT NULL DEFAULT 1,
+    batch_no INTEGER NOT NULL DEFAULT 0,
+    committed BLOB,                 -- the answer to the last batch, for one that asks again
+    used_at INTEGER NOT NULL
+);
+
+CREATE TABLE executions (
+    eid BLOB PRIMARY KEY,
+    workflow TEXT NOT NULL,
+    version TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    args BLOB NOT NULL,
+    seed BLOB NOT NULL,
+    options BLOB NOT NULL,
+    priority INTEGER NOT NULL,
+    dispatch_key TEXT,
+    created_by INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    owner INTEGER,                  -- the session that owns it, while one does
+    epoch INTEGER NOT NULL DEFAULT 0,
+    wake INTEGER NOT NULL DEFAULT 0,
+    started_at INTEGER,
+    ended_at INTEGER,
+    updated_at INTEGER NOT NULL,
+    suspended_on TEXT,              -- JSON list
+    blocked TEXT,
+    result BLOB,
+    error_type TEXT,
+    error_message TEXT
+);
+-- A beat lists what its session owns; an expiry takes it all. Few rows have an owner.
+CREATE INDEX executions_owner ON executions (owner) WHERE owner IS NOT NULL;
+
+CREATE TABLE journal (
+    eid BLOB NOT NULL,
+    seq INTEGER NOT NULL,           -- the number of the first entry of the row
+    count INTEGER NOT NULL,         -- how many entries it holds
+    epoch INTEGER NOT NULL,
+    site INTEGER NOT NULL,
+    body BLOB NOT NULL,             -- the entries, packed
+    PRIMARY KEY (eid, seq)
+) WITHOUT ROWID;
+
+CREATE TABLE control (
+    position INTEGER PRIMARY KEY,
+    eid BLOB NOT NULL,
+    type TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    body BLOB NOT NULL
+);
+
+CREATE TABLE tasks (
+    id INTEGER PRIMARY KEY,
+    eid BLOB NOT NULL,
+    kind TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    version TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    not_before INTEGER,             -- NULL once it is ready
+    enqueued_at INTEGER NOT NULL,
+    UNIQUE (eid, kind)              -- a second enqueue of a task that is still there is a no-op
+);
+-- The order in which a dequeue takes them; delayed tasks are not in its way.
+CREATE INDEX tasks_ready ON tasks (queue, priority, id) WHERE not_before IS NULL;
+-- What the sweeper promotes next.
+CREATE INDEX tasks_delayed ON tasks (not_before) WHERE not_before IS NOT NULL;
+
+CREATE TABLE channels (
+    eid BLOB NOT NULL,
+    name TEXT NOT NULL,
+    last_seq INTEGER NOT NULL,
+    consumed INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (eid, name)
+) WITHOUT ROWID;
+
+CREATE TABLE messages (
+    eid BLOB NOT NULL,
+    channel TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    sent_by INTEGER NOT NULL,
+    sent_at INTEGER NOT NULL,
+    correlation TEXT,
+    payload BLOB NOT NULL,
+    PRIMARY KEY (eid, channel, seq)
+) WITHOUT ROWID;
+
+CREATE TABLE timers (
+    eid BLOB NOT NULL,
+    timer_id TEXT NOT NULL,
+    due INTEGER NOT NULL,
+    PRIMARY KEY (eid, timer_id)
+) WITHOUT ROWID;
+-- The sweeper fires them in this order, and asks for the first.
+CREATE INDEX timers_due ON timers (due, eid);
+
+CREATE TABLE dispatch (key TEXT PRIMARY KEY, eid BLOB NOT NULL) WITHOUT ROWID;

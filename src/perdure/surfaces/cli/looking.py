@@ -1,0 +1,184 @@
+"""How does one look at executions? The commands that read, and change nothing.
+
+None of them creates a store: on one that does not exist they are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perdure.model.execution import ExecutionStatus
+from perdure.runtime.engine import LIMIT_MAX, Engine
+from perdure.surfaces.cli import views
+from perdure.surfaces.cli.output import Output, note
+from perdure.surfaces.cli.target import look
+from perdure.surfaces.cli.typed import (
+    DEFAULT_STORE,
+    DebugOption,
+    EidArgument,
+    JsonOption,
+    StoreOption,
+    TimeoutOption,
+    read_eid,
+    read_pairs,
+    read_since,
+)
+
+
+def status(
+    eid: EidArgument,
+    *,
+    journal: Annotated[
+        bool, typer.Option("--journal", help="List the entries of the journal instead.")
+    ] = False,
+    frames: Annotated[
+        bool, typer.Option("--frames", help="Show the tree of the frames instead.")
+    ] = False,
+    store: StoreOption = DEFAULT_STORE,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Show one execution: where it is, what it waits on, and how it ended."""
+    wanted = read_eid(eid)
+    if journal and frames:
+        message = "--journal and --frames are two views; give one of them"
+        raise typer.BadParameter(message)
+    out = Output(as_json=as_json)
+
+    async def work(engine: Engine) -> None:
+        if journal:
+            entries = await engine.journal(wanted)
+            view = views.JournalView(out, {entry.fid for entry in entries})
+            for entry in entries:
+                view.show(entry)
+        elif frames:
+            views.show_frames(out, await engine.frames(wanted), engine.clock.now())
+        else:
+            views.show_execution(out, await engine.execution(wanted), engine.clock.now())
+
+    look(store, work, debug=debug)
+
+
+def list_executions(
+    *,
+    status: Annotated[
+        list[ExecutionStatus] | None,
+        typer.Option("--status", help="Only in this status; give it again for another one, too."),
+    ] = None,
+    workflow: Annotated[
+        str | None, typer.Option("--workflow", metavar="NAME", help="Only of this workflow.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="NAME=VALUE", help="Only with this tag; all that are given."),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option("--text", help="Only with this text in the workflow, the key or a tag."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="WHEN",
+            help="Only created since then: 30m, 2h, 7d, or an instant in ISO 8601.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=LIMIT_MAX, help="Show at most so many.")
+    ] = 50,
+    cursor: Annotated[
+        str | None,
+        typer.Option("--cursor", help="Go on where a list ended, which gave this cursor."),
+    ] = None,
+    store: StoreOption = DEFAULT_STORE,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """List executions, newest first.
+
+    In a pipe the cells are: eid, status, workflow, version, created, key, detail.
+    """
+    tags = read_pairs("--tag", tag or [])
+    out = Output(as_json=as_json)
+
+    async def work(engine: Engine) -> None:
+        now = engine.clock.now()
+        page = await engine.executions(
+            status=status or None,
+            workflow=workflow,
+            tags=tags,
+            text=text,
+            since=None if since is None else read_since(since, now),
+            limit=limit,
+            cursor=cursor,
+        )
+        if page.items:
+            views.show_executions(out, page.items, now)
+        elif out.terminal:
+            narrowed = status or workflow or tags or text or since or cursor
+            out.text(_NOTHING_FOUND if narrowed else _NOTHING_YET)
+        if page.cursor is not None:
+            note(f"there are more: --cursor {page.cursor}")
+
+    look(store, work, debug=debug)
+
+
+_NOTHING_FOUND = "No execution fits; widen the search, or leave the options away to see all."
+_NOTHING_YET = (
+    "No execution yet; start one with: perdure start WORKFLOW [ARGUMENTS] --app MODULE:ATTR"
+)
+
+
+def result(
+    eid: EidArgument,
+    *,
+    timeout: TimeoutOption = None,
+    store: StoreOption = DEFAULT_STORE,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Wait for an execution to end and print its result, a JSON value."""
+    wanted = read_eid(eid)
+    out = Output(as_json=as_json)
+
+    async def work(engine: Engine) -> None:
+        out.value(await engine.result(wanted, timeout=timeout))
+
+    look(store, work, debug=debug)
+
+
+def watch(
+    eid: EidArgument,
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Follow the entries of an execution as they are appended, until it has ended."""
+    wanted = read_eid(eid)
+    out = Output(as_json=as_json)
+
+    async def work(engine: Engine) -> None:
+        view = views.JournalView(out)
+        async for entry in engine.watch(wanted):
+            view.show(entry)
+
+    look(store, work, debug=debug)
+
+
+def store_info(
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Show what the store is and holds."""
+    out = Output(as_json=as_json)
+
+    async def work(engine: Engine) -> None:
+        views.show_store(out, await engine.store_info())
+
+    look(store, work, debug=debug)

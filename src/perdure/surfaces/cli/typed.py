@@ -1,0 +1,122 @@
+"""What did the user type? Options that commands share, and the reading of what is written in them.
+
+Everything here is settled before a store is opened: what cannot be meant is refused as usage.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, cast, get_args
+from uuid import UUID
+
+import msgspec
+import typer
+
+from perdure.errors import InvalidArgument
+from perdure.model.ids import parse_eid
+from perdure.model.provenance import Actor, ActorKind
+
+DEFAULT_STORE = "sqlite:///perdure.db"
+DEFAULT_ACTOR = "system:perdure-cli"
+
+AppOption = Annotated[
+    str | None,
+    typer.Option(
+        "--app",
+        envvar="PERDURE_APP",
+        metavar="MODULE:ATTR",
+        help="The registry, for example app:registry; MODULE alone means MODULE:registry.",
+    ),
+]
+StoreOption = Annotated[
+    str,
+    typer.Option(
+        "--store", envvar="PERDURE_STORE", metavar="URL", help="The store, a SQLite file."
+    ),
+]
+ByOption = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        envvar="PERDURE_BY",
+        metavar="WHO",
+        help="Who acts: an email address, or KIND:ID, for example system:billing.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON, one document per line.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout", min=0, metavar="SECONDS", help="How long to wait; for ever if not given."
+    ),
+]
+EidArgument = Annotated[
+    str, typer.Argument(metavar="EID", show_default=False, help="The id of the execution.")
+]
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
+_SPANS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def read_eid(typed: str) -> UUID:
+    """Read an execution id; no prefix of one is accepted."""
+    try:
+        return parse_eid(typed)
+    except InvalidArgument as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def read_actor(typed: str) -> Actor:
+    """Read an actor: an email address is a person, ``kind:id`` anything."""
+    kind, colon, name = typed.partition(":")
+    try:
+        if colon and kind in get_args(ActorKind):
+            return Actor(cast("ActorKind", kind), name)
+        if "@" in typed:
+            return Actor.human(typed)
+    except InvalidArgument as error:
+        raise typer.BadParameter(str(error), param_hint="--by") from error
+    message = (
+        f"{typed!r} names nobody; give an email address, or kind:id with a kind of "
+        f"{', '.join(get_args(ActorKind))}"
+    )
+    raise typer.BadParameter(message, param_hint="--by")
+
+
+def read_value(typed: str) -> Any:
+    """Read a value: JSON if it is JSON, else the text as it stands."""
+    try:
+        return msgspec.json.decode(typed)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return typed
+
+
+def read_pairs(option: str, typed: Sequence[str]) -> dict[str, str]:
+    """Read ``name=value`` pairs; each name once."""
+    pairs: dict[str, str] = {}
+    for one in typed:
+        name, equals, value = one.partition("=")
+        if not name or not equals:
+            message = f"{one!r} is no pair; write name=value"
+            raise typer.BadParameter(message, param_hint=option)
+        if name in pairs:
+            message = f"{name!r} is given twice; give it once"
+            raise typer.BadParameter(message, param_hint=option)
+        pairs[name] = value
+    return pairs
+
+
+def read_since(typed: str, now: datetime) -> datetime:
+    """Read an instant: a span before `now` like ``2h``, or ISO 8601, in UTC if no zone is given."""
+    span = _SPAN.fullmatch(typed)
+    try:
+        if span is not None:
+            return now - timedelta(**{_SPANS[span[2]]: float(span[1])})
+        at = datetime.fromisoformat(typed)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        message = f"{typed!r} is no instant; give a span like 30m, 2h or 7d, or 2030-01-31T12:00Z"
+        raise typer.BadParameter(message, param_hint="--since") from error

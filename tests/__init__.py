@@ -1,0 +1,3 @@
+"""The tests of perdure."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Tests of the documentation."""
+
+from __future__ import annotations

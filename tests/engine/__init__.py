@@ -1,0 +1,3 @@
+"""Behaviour of executions, on every store."""
+
+from __future__ import annotations

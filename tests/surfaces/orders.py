@@ -1,0 +1,82 @@
+"""Which workflows do the tests of the command line run? One for each way in which things go."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+from perdure import Context, Registry, RetryPolicy, step_info
+
+registry = Registry()
+
+TWICE = RetryPolicy(max_attempts=2)
+
+
+@registry.workflow("greet", version="1")
+async def greet(ctx: Context, name: str, *, loud: bool = False) -> str:
+    """Complete at once."""
+    return await ctx.step(compose, name, loud)
+
+
+@registry.workflow("approve", version="1")
+async def approve_once(_ctx: Context) -> str:
+    """Complete at once; an older version."""
+    return "approved"
+
+
+@registry.workflow("approve", version="2")
+async def approve(ctx: Context) -> object:
+    """Wait for a message and return what it carries."""
+    answer = await ctx.receive("approval", timeout=timedelta(days=1))
+    return None if answer is None else answer.payload
+
+
+@registry.workflow("fail", version="1")
+async def fail(ctx: Context) -> str:
+    """Fail after two attempts, with what would steer a terminal in the text."""
+    return await ctx.step(refuse, retry=TWICE)
+
+
+@registry.workflow("retry", version="1")
+async def retry(ctx: Context) -> int:
+    """Fail once, and complete at the second attempt."""
+    return await ctx.step(hesitate, retry=TWICE)
+
+
+@registry.workflow("block", version="1")
+async def block(_ctx: Context) -> None:
+    """Await what no replay can repeat."""
+    await asyncio.sleep(0)
+
+
+@registry.workflow("hold", version="1", queue="slow")
+async def hold(ctx: Context, path: str) -> str:
+    """Run a step until somebody writes into the named pipe at `path`."""
+    return await ctx.step(read_pipe, path)
+
+
+async def compose(name: str, loud: bool) -> str:
+    """Make a greeting."""
+    return f"Hello, {name}!".upper() if loud else f"Hello, {name}!"
+
+
+async def refuse() -> str:
+    """Never succeed."""
+    message = "\x1b[31mno\tway\nat all"
+    raise ValueError(message)
+
+
+async def hesitate() -> int:
+    """Succeed at the second attempt."""
+    attempt = step_info().attempt
+    if attempt == 1:
+        message = "not yet"
+        raise ValueError(message)
+    return attempt
+
+
+def read_pipe(path: str) -> str:
+    """Say that the step runs, and wait for a writer, without a look at the clock."""
+    print("the step runs", flush=True)  # noqa: T201 - a test listens
+    return Path(path).read_text(encoding="utf-8")
