@@ -43,6 +43,7 @@ KILL_AT = (Fraction(1, 3), Fraction(2, 3))
 """Which part of the invoices has ended when a worker is killed."""
 SESSION_TTL_S = 2
 """How long a worker may be silent before another one takes over: short, for a short demo."""
+ROWS_MIN = 30
 LOOK_S = 0.05
 TIME_MAX_S = 120
 PAGE = 500
@@ -106,8 +107,8 @@ def parse_options() -> Options:
         help="let the ledger ignore idempotency keys, and see the audit fail",
     )
     parsed = parser.parse_args()
-    if parsed.rows is not None and parsed.rows < 1:
-        parser.error("--rows is at least 1")
+    if parsed.rows is not None and parsed.rows < ROWS_MIN:
+        parser.error(f"--rows is at least {ROWS_MIN}: fewer may end before a worker is killed")
     return Options(parsed.rows, parsed.keep, parsed.seed, parsed.careless)
 
 

@@ -20,6 +20,7 @@ import sqlite3
 import sys
 import threading
 import time
+from contextlib import suppress
 from enum import StrEnum
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -279,7 +280,8 @@ def main() -> None:
     ledger = Ledger(book, port=options.port, seed=options.seed)
     threading.Thread(target=ledger.serve_forever, daemon=True).start()
     print(ledger.url, flush=True)
-    sys.stdin.read()
+    with suppress(KeyboardInterrupt):
+        sys.stdin.read()
     ledger.shutdown()
 
 

@@ -17,7 +17,7 @@ from perdure.stores.sqlite import open_sqlite
 FORMS = "memory: or sqlite:///perdure.db"
 
 
-async def open_store(url: str, clock: Clock) -> Store:
+async def open_store(url: str) -> Store:
     """Open the store that a URL means.
 
     Raises:
@@ -25,7 +25,7 @@ async def open_store(url: str, clock: Clock) -> Store:
         StoreUnavailable: if the store cannot be opened.
     """
     if isinstance(url, str) and (url == "memory:" or url.startswith("sqlite:")):
-        return await open_sqlite(url, clock=clock)
+        return await open_sqlite(url)
     message = f"{url!r} is not a store URL; give {FORMS}"
     raise InvalidArgument(message)
 
@@ -59,7 +59,7 @@ async def open(  # noqa: A001 - `perdure.open` is the name that users know
         message = f"registry is {registry!r}; give the Registry that your workflows are in"
         raise InvalidArgument(message)
     clock = clock or SystemClock()
-    store = await open_store(url, clock)
+    store = await open_store(url)
     try:
         engine = Engine(
             store,

@@ -46,11 +46,13 @@ class Wire(Link):
     Attributes:
         down: every call raises `StoreUnavailable`, and nothing is applied.
         answers_lost: so many further commits are applied, and their answers lost.
+        down_after_loss: the wire goes down with the answer that is lost.
         dequeues_lost: so many further dequeues are applied, and their answers lost.
         passing: while it is clear, every call waits: the process is paused.
         before_commit: is awaited with the commands of each commit before it is applied.
         doom: the process dies at the commit of which this says so, before it is applied or
             (with `doom_after`) right after.
+        after_dequeue: is awaited before the answer of a dequeue that found something is given.
         applied: the commands of all commits that went through.
     """
 
@@ -58,12 +60,14 @@ class Wire(Link):
         super().__init__(store)
         self.down = False
         self.answers_lost = 0
+        self.down_after_loss = False
         self.dequeues_lost = 0
         self.passing = asyncio.Event()
         self.passing.set()
         self.before_commit: Hook | None = None
         self.doom: Doom | None = None
         self.doom_after = False
+        self.after_dequeue: Callable[[], Awaitable[None]] | None = None
         self.applied: list[Command] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -94,12 +98,15 @@ class Wire(Link):
             await self._die()
         if self.answers_lost and commands:
             self.answers_lost -= 1
+            self.down = self.down_after_loss
             raise StoreUnavailable("the connection broke before the answer came")
         return committed
 
     async def dequeue(self, *args: Any) -> list[Claimed]:
         await self._pass()
         claimed = await super().dequeue(*args)
+        if claimed and self.after_dequeue is not None:
+            await self.after_dequeue()
         if self.dequeues_lost and claimed:
             self.dequeues_lost -= 1
             raise StoreUnavailable("the connection broke before the answer came")
@@ -181,7 +188,7 @@ class Cluster:
 async def cluster(registry: Registry, url: str) -> AsyncIterator[Cluster]:
     """Open a store for several processes."""
     clock = ManualClock()
-    opened = Cluster(registry, await open_store(url, clock), clock)
+    opened = Cluster(registry, await open_store(url), clock)
     try:
         yield opened
     finally:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from perdure import EngineConfig, Entry, Registry, Site
+from perdure.model.entry import entry_fid, entry_type, unpack
+from perdure.ports.commands import Append
 from perdure.runtime.engine import Engine
 from perdure.testing import EngineUnderTest, ManualClock
 from perdure.wiring import open_store
 
 if TYPE_CHECKING:
-    from perdure.ports.commands import Transition
+    from perdure.ports.commands import Command, Transition
     from perdure.ports.store import Claimed, Committed, Store
 
 SHORT = {
@@ -49,6 +51,20 @@ def _word(entry: Entry) -> str:
     if short in ("FS", "FF"):
         return f"{short} {fid}/{entry.attempt}"
     return short if entry.fid == "root" else f"{short} {fid}"
+
+
+def appends(kind: str, fid: str = "root") -> Callable[[list[Command]], bool]:
+    """Give a test of commands: whether they append an entry of this type to this frame."""
+
+    def test(commands: list[Command]) -> bool:
+        return any(
+            (entry_type(entry), entry_fid(entry)) == (kind, fid)
+            for command in commands
+            if isinstance(command, Append)
+            for entry in unpack(command.body)
+        )
+
+    return test
 
 
 class Runs(Counter[str]):
@@ -131,7 +147,7 @@ class Machine:
     async def open(cls, registry: Registry, url: str) -> Machine:
         """Open the store of a machine."""
         clock = ManualClock()
-        return cls(registry, await open_store(url, clock), clock)
+        return cls(registry, await open_store(url), clock)
 
     async def boot(self, *, crash_at: int = 0, before: bool = False) -> EngineUnderTest:
         """Start a process: an engine with a worker, which dies at a chosen write."""

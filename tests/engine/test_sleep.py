@@ -15,6 +15,7 @@ from tests.engine.cluster import Gate, cluster, entry_of, holds, nothing_left, r
 from tests.engine.support import Runs, trace
 
 HOUR = timedelta(hours=1)
+SECONDS_10 = timedelta(seconds=10)
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -186,8 +187,8 @@ async def test_a_timer_of_an_owned_execution_is_served_by_its_owner(url: str) ->
     @registry.workflow("mixed", version="1")
     async def mixed(ctx: Context) -> Any:
         async def branch() -> str:
-            await ctx.sleep(HOUR)
-            message = await ctx.receive("x", timeout=HOUR)
+            await ctx.sleep(SECONDS_10)
+            message = await ctx.receive("x", timeout=SECONDS_10)
             gate.opened.set()
             return "got one" if message else "in time"
 
@@ -199,14 +200,14 @@ async def test_a_timer_of_an_owned_execution_is_served_by_its_owner(url: str) ->
         async with running(process) as task:
             await gate.entered.wait()
             assert await process.sweep() == 0
-            machines.clock.advance(HOUR)
+            machines.clock.advance(SECONDS_10)
             assert await process.sweep() == 0
             await entry_of(process.engine, eid, "frame.started", "root/receive#0")
-            machines.clock.advance(HOUR)
+            machines.clock.advance(SECONDS_10)
             await task
         journal = trace(await process.engine.journal(eid))
         assert journal == (
-            "XS FS sleep#0/1 FS wait#0/1 CL sleep#0 FS receive#0/1 CL receive#0 FC wait#0 XC"
+            "XS FS wait#0/1 FS sleep#0/1 CL sleep#0 FS receive#0/1 CL receive#0 FC wait#0 XC"
         )
         assert (await process.engine.execution(eid)).result == ["slow", "in time"]
 

@@ -1,1 +1,3 @@
 """The examples do what they say."""
+
+from __future__ import annotations

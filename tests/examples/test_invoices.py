@@ -165,14 +165,14 @@ async def collect_again(directory: Path, rows: int) -> audit.Evidence:
 
 
 def test_the_demo_survives_two_kills_and_notices_a_charge_recorded_twice(tmp_path: Path) -> None:
-    code, output = run_demo(tmp_path, "--rows", "60", "--keep")
+    code, output = run_demo(tmp_path, "--rows", "50", "--keep")
 
     assert code == 0, output
     assert "no invoice was charged twice" in output
     assert re.search(r"workers killed\W+2\b", output), output
     (directory,) = tmp_path.iterdir()
     assert str(directory) in output
-    evidence = asyncio.run(collect_again(directory, 60))
+    evidence = asyncio.run(collect_again(directory, 50))
     assert audit.check(evidence, kills=0) == []
     numbers = audit.tally(evidence)
     assert numbers.recovered > 0
@@ -186,12 +186,12 @@ def test_the_demo_survives_two_kills_and_notices_a_charge_recorded_twice(tmp_pat
             "SELECT 'another', invoice, amount FROM charges LIMIT 1"
         )
     tampered.close()
-    problems = audit.check(asyncio.run(collect_again(directory, 60)), kills=0)
+    problems = audit.check(asyncio.run(collect_again(directory, 50)), kills=0)
     assert any("was charged 2 times" in problem for problem in problems), problems
 
 
 def test_the_demo_fails_if_the_ledger_breaks_its_promise(tmp_path: Path) -> None:
-    code, output = run_demo(tmp_path, "--rows", "60", "--careless")
+    code, output = run_demo(tmp_path, "--rows", "50", "--careless")
 
     assert code == 1
     assert re.search(r"INV-2025-\d+ was charged \d+ times", output), output

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.surfaces.support import Cli
-
-
-@pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PERDURE_APP", "PERDURE_STORE", "PERDURE_BY", "NO_COLOR", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
+from tests.surfaces.support import Cli, Filled, start_one_of_each
 
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
     """Give the command line on a store that does not exist yet."""
     return Cli(f"sqlite:///{tmp_path / 'test.db'}")
+
+
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    """Give a store with one execution in each status. To look at, not to change."""
+    return start_one_of_each(Cli(f"sqlite:///{tmp_path_factory.mktemp('filled') / 'test.db'}"))

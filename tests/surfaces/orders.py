@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from perdure import Context, Registry, RetryPolicy, step_info
 
@@ -26,7 +27,7 @@ async def approve_once(_ctx: Context) -> str:
 
 
 @registry.workflow("approve", version="2")
-async def approve(ctx: Context) -> object:
+async def approve(ctx: Context, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG001 - they are for a test to look at
     """Wait for a message and return what it carries."""
     answer = await ctx.receive("approval", timeout=timedelta(days=1))
     return None if answer is None else answer.payload

@@ -13,7 +13,7 @@ import sys
 import termios
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from typer.testing import CliRunner, Result
 
@@ -22,6 +22,7 @@ from perdure.surfaces.cli.app import app
 ROOT = Path(__file__).resolve().parents[2]
 APP = "tests.surfaces.orders:registry"
 COMMAND = (sys.executable, "-m", "perdure")
+UNSET = dict.fromkeys(["PERDURE_BY", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"])
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -31,12 +32,12 @@ class Cli:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def __call__(self, *args: object, input_: str | None = None, **env: str) -> Result:
+    def __call__(self, *args: object, input_: str | bytes | None = None, **env: str) -> Result:
         """Run a command in this process; `env` adds environment variables."""
-        settings = {"PERDURE_STORE": self.url, "PERDURE_APP": APP, **env}
+        settings = {**UNSET, "PERDURE_STORE": self.url, "PERDURE_APP": APP, **env}
         return CliRunner().invoke(app, [str(arg) for arg in args], input=input_, env=settings)
 
-    def done(self, *args: object, input_: str | None = None, **env: str) -> str:
+    def done(self, *args: object, input_: str | bytes | None = None, **env: str) -> str:
         """Run a command that must be done; give what it printed, without the last line feed."""
         result = self(*args, input_=input_, **env)
         assert result.exit_code == 0, result.output
@@ -46,7 +47,9 @@ class Cli:
         """Run a command that must be done with ``--json``; give its documents."""
         return [json.loads(line) for line in self.done(*args, "--json", **env).splitlines()]
 
-    def complaint(self, code: int, *args: object, input_: str | None = None, **env: str) -> str:
+    def complaint(
+        self, code: int, *args: object, input_: str | bytes | None = None, **env: str
+    ) -> str:
         """Run a command that must end with `code` and one sentence; give the sentence."""
         result = self(*args, input_=input_, **env)
         assert result.exit_code == code, result.output
@@ -61,10 +64,31 @@ class Cli:
         self.done("worker", "--once", "--queue", "default", "--drain", "0")
 
 
+class Filled(NamedTuple):
+    """A store with executions, and their ids by what has become of them."""
+
+    cli: Cli
+    eids: dict[str, str]
+
+
+def start_one_of_each(cli: Cli) -> Filled:
+    """Bring one execution into each status, and one into a block."""
+    eids = {
+        "completed": cli.done("start", "greet", "Ada", "--tag", "customer=acme"),
+        "failed": cli.done("start", "fail"),
+        "retried": cli.done("start", "retry"),
+        "suspended": cli.done("start", "approve", "--key", "order:7", "--tag", "size=9"),
+        "blocked": cli.done("start", "block"),
+    }
+    cli.run_worker()
+    eids["pending"] = cli.done("start", "approve", "--queue", "slow", "--tag", "customer=acme")
+    return Filled(cli, eids)
+
+
 def environment(**more: str) -> dict[str, str]:
     """Give the environment of a process that finds this perdure and no settings of the user's."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
+    for name in UNSET:
         kept.pop(name, None)
     return {
         **kept,

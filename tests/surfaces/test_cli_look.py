@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.surfaces.support import Cli
+from tests.surfaces.support import Cli, Filled
 
 NOBODY = str(uuid.uuid4())
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -34,19 +34,6 @@ def cells(text: str) -> list[list[str]]:
     return [line.split("\t") for line in text.splitlines()]
 
 
-def start_one_of_each(cli: Cli) -> dict[str, str]:
-    """Bring one execution into each status; give their ids."""
-    eids = {
-        "completed": cli.done("start", "greet", "Ada", "--tag", "customer=acme"),
-        "failed": cli.done("start", "fail"),
-        "suspended": cli.done("start", "approve", "--key", "order:7"),
-        "blocked": cli.done("start", "block"),
-    }
-    cli.run_worker()
-    eids["pending"] = cli.done("start", "approve", "--queue", "slow", "--tag", "customer=acme")
-    return eids
-
-
 @pytest.mark.parametrize("command", READING, ids=lambda command: "-".join(command[::2]))
 def test_to_look_does_not_create_a_store(cli: Cli, command: list[str]) -> None:
     path = Path(cli.url.removeprefix("sqlite:///"))
@@ -58,14 +45,13 @@ def test_to_look_does_not_create_a_store(cli: Cli, command: list[str]) -> None:
 
 @pytest.mark.parametrize("command", READING[:3] + READING[4:7], ids=lambda c: "-".join(c[::2]))
 def test_an_unknown_execution_is_refused_and_a_bad_id_is_usage(
-    cli: Cli, command: list[str]
+    filled: Filled, command: list[str]
 ) -> None:
-    eid = cli.done("start", "approve")
+    cli, eid = filled.cli, filled.eids["suspended"]
     assert f"no execution has the id {NOBODY}" in cli.complaint(1, *command)
     for bad in ("nonsense", eid[:8], eid.replace("-", ""), ""):
-        command[1] = bad
-        assert "not an execution id" in cli.complaint(2, *command)
-    command[1] = NOBODY
+        wrong = [bad if word == NOBODY else word for word in command]
+        assert "not an execution id" in cli.complaint(2, *wrong)
 
 
 @pytest.mark.parametrize("command", [*READING, ["start", "approve"]], ids=lambda c: "-".join(c[:2]))
@@ -103,32 +89,30 @@ def test_status_tells_every_fact_in_a_pipe(cli: Cli) -> None:
         assert INSTANT.fullmatch(told[label])
 
 
-def test_status_tells_what_an_execution_waits_on_and_why_it_ended(cli: Cli) -> None:
-    eids = start_one_of_each(cli)
+def test_status_tells_what_an_execution_waits_on_and_why_it_ended(filled: Filled) -> None:
+    cli, eids = filled
     suspended = facts(cli.done("status", eids["suspended"]))
-    assert suspended["waits on"].startswith("channel:approval")
+    assert suspended["waits on"] == "channel:approval"
     assert suspended["ended"] == suspended["result"] == ""
     failed = facts(cli.done("status", eids["failed"]))
     assert failed["error"].startswith("StepFailed: ")
     assert r"\u001b[31mno\tway\nat all" in failed["error"]
     blocked = facts(cli.done("status", eids["blocked"]))
     assert blocked["waits on"] == "operator"
-    assert "ForeignAwait" in blocked["blocked"] or "awaited" in blocked["blocked"]
+    assert "awaited" in blocked["blocked"]
     pending = facts(cli.done("status", eids["pending"]))
     assert (pending["queue"], pending["started"]) == ("slow", "")
 
 
-def test_status_in_json_is_the_row(cli: Cli) -> None:
-    eids = start_one_of_each(cli)
-    (row,) = cli.documents("status", eids["failed"])
+def test_status_in_json_is_the_row(filled: Filled) -> None:
+    (row,) = filled.cli.documents("status", filled.eids["failed"])
     assert row["error"]["type"] == "StepFailed"
     assert INSTANT.fullmatch(row["created_at"])
     assert row["suspended_on"] == []
 
 
-def test_status_lists_the_journal(cli: Cli) -> None:
-    eid = cli.done("start", "retry")
-    cli.run_worker()
+def test_status_lists_the_journal(filled: Filled) -> None:
+    cli, eid = filled.cli, filled.eids["retried"]
     rows = cells(cli.done("status", eid, "--journal"))
     assert [row[0] for row in rows] == [str(seq) for seq in range(1, len(rows) + 1)]
     assert all(INSTANT.fullmatch(row[1]) and row[2] == "1" for row in rows)
@@ -145,9 +129,8 @@ def test_status_lists_the_journal(cli: Cli) -> None:
     assert documents[1]["provenance"]["code"]["workflow"] == "retry"
 
 
-def test_status_shows_the_frames(cli: Cli) -> None:
-    eid = cli.done("start", "approve")
-    cli.run_worker()
+def test_status_shows_the_frames(filled: Filled) -> None:
+    cli, eid = filled.cli, filled.eids["suspended"]
     root, receive = cells(cli.done("status", eid, "--frames"))
     assert root[:4] == ["root", "root", "suspended", "1"]
     assert receive[:4] == ["root/receive#0", "receive", "waiting", "1"]
@@ -161,18 +144,17 @@ def test_journal_and_frames_are_two_views(cli: Cli) -> None:
     assert "one of them" in cli.complaint(2, "status", NOBODY, "--journal", "--frames")
 
 
-def test_list_shows_the_newest_first(cli: Cli) -> None:
-    eids = start_one_of_each(cli)
+def test_list_shows_the_newest_first(filled: Filled) -> None:
+    cli, eids = filled
     rows = cells(cli.done("list"))
     assert [row[0] for row in rows] == list(reversed(eids.values()))
-    pending, blocked, suspended, failed, completed = rows
+    pending, blocked, suspended, _, failed, completed = rows
     assert pending[1:4] == ["pending", "approve", "2"]
     assert INSTANT.fullmatch(pending[4])
     assert pending[5:] == ["", "on queue slow"]
     assert blocked[1] == "suspended"
     assert blocked[6].startswith("blocked: ")
-    assert suspended[5] == "order:7"
-    assert suspended[6].startswith("waits on channel:approval")
+    assert suspended[5:] == ["order:7", "waits on channel:approval"]
     assert failed[6].startswith("StepFailed: ")
     assert completed[6] == '"Hello, Ada!"'
     assert [row["eid"] for row in cli.documents("list")] == [row[0] for row in rows]
@@ -182,33 +164,32 @@ def test_list_shows_the_newest_first(cli: Cli) -> None:
     ("options", "names"),
     [
         (["--status", "failed"], ["failed"]),
-        (["--status", "failed", "--status", "completed"], ["failed", "completed"]),
+        (["--status", "failed", "--status", "pending"], ["pending", "failed"]),
         (["--workflow", "greet"], ["completed"]),
         (["--tag", "customer=acme"], ["pending", "completed"]),
         (["--tag", "customer=acme", "--status", "pending"], ["pending"]),
         (["--text", "order:"], ["suspended"]),
-        (["--since", "1h"], ["pending", "blocked", "suspended", "failed", "completed"]),
+        (["--since", "1h", "--workflow", "approve"], ["pending", "suspended"]),
         (["--since", "2999-01-01"], []),
         (["--since", "1999-01-01T00:00:00+02:00", "--limit", "1"], ["pending"]),
     ],
 )
-def test_list_narrows(cli: Cli, options: list[str], names: list[str]) -> None:
-    eids = start_one_of_each(cli)
-    assert [row["eid"] for row in cli.documents("list", *options)] == [eids[one] for one in names]
+def test_list_narrows(filled: Filled, options: list[str], names: list[str]) -> None:
+    listed = filled.cli.documents("list", *options)
+    assert [row["eid"] for row in listed] == [filled.eids[name] for name in names]
 
 
-def test_list_goes_on_where_it_ended(cli: Cli) -> None:
-    eids = [cli.done("start", "approve") for _ in range(5)]
+def test_list_goes_on_where_it_ended(filled: Filled) -> None:
     seen: list[str] = []
     more: list[str] = []
     while True:
-        result = cli("list", "--limit", "2", *more)
+        result = filled.cli("list", "--limit", "2", *more)
         assert result.exit_code == 0
         seen += [row[0] for row in cells(result.stdout)]
         if not result.stderr:
             break
         more = result.stderr.strip().removeprefix("there are more: ").split(" ")
-    assert seen == list(reversed(eids))
+    assert seen == list(reversed(filled.eids.values()))
 
 
 @pytest.mark.parametrize(
@@ -223,9 +204,8 @@ def test_list_goes_on_where_it_ended(cli: Cli) -> None:
         ["--cursor", "nonsense"],
     ],
 )
-def test_list_refuses_what_cannot_be_meant(cli: Cli, options: list[str]) -> None:
-    cli.done("start", "approve")
-    cli.complaint(2, "list", *options)
+def test_list_refuses_what_cannot_be_meant(filled: Filled, options: list[str]) -> None:
+    filled.cli.complaint(2, "list", *options)
 
 
 def test_an_empty_list_prints_nothing_in_a_pipe(cli: Cli) -> None:
@@ -235,25 +215,23 @@ def test_an_empty_list_prints_nothing_in_a_pipe(cli: Cli) -> None:
     assert cli.documents("list") == []
 
 
-def test_watch_shows_what_status_shows_and_ends(cli: Cli) -> None:
-    eid = cli.done("start", "retry")
-    cli.run_worker()
+def test_watch_shows_what_status_shows_and_ends(filled: Filled) -> None:
+    cli, eid = filled.cli, filled.eids["retried"]
     assert cli.done("watch", eid) == cli.done("status", eid, "--journal")
     assert cli.documents("watch", eid) == cli.documents("status", eid, "--journal")
 
 
-def test_watch_of_a_failed_execution_is_done(cli: Cli) -> None:
-    eid = cli.done("start", "fail")
-    cli.run_worker()
-    assert cells(cli.done("watch", eid))[-1][3] == "execution.failed"
+def test_watch_of_a_failed_execution_is_done(filled: Filled) -> None:
+    rows = cells(filled.cli.done("watch", filled.eids["failed"]))
+    assert rows[-1][3] == "execution.failed"
 
 
-def test_store_info(cli: Cli) -> None:
-    start_one_of_each(cli)
+def test_store_info(filled: Filled) -> None:
+    cli = filled.cli
     told = facts(cli.done("store", "info"))
     assert told["store"] == cli.url
     assert (told["pending"], told["suspended"], told["running"]) == ("1", "2", "0")
-    assert (told["completed"], told["failed"]) == ("1", "1")
+    assert (told["completed"], told["failed"]) == ("2", "1")
     assert int(told["size"]) > 0
     (document,) = cli.documents("store", "info")
     assert document["executions"]["suspended"] == 2

@@ -53,6 +53,8 @@ def test_instants_are_in_utc() -> None:
     assert wording.calendar(AT) == "2030-01-31 11:00:05Z"
     assert wording.clock(AT, fine=False) == "11:00:05Z"
     assert wording.clock(AT, fine=True) == "11:00:05.250Z"
+    assert wording.later(AT, AT, fine=False) == "11:00:05Z"
+    assert wording.later(AT, AT - timedelta(hours=12), fine=False) == "2030-01-31 11:00:05Z"
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,8 @@ def digest(where: str, value: Any) -> str:
         except RecursionError as error:
             raise NotSerializable(where, "$", TOO_DEEP) from error
     else:
-        _refuse_non_finite(where, value, canonical)
+        if b"null" in canonical:
+            _refuse_non_finite(where, value)
     return hashlib.sha256(canonical).hexdigest()
 
 
@@ -102,13 +103,14 @@ def _encode(where: str, value: Any) -> bytes:
     except Exception as error:  # a value's own hooks may raise anything
         path, reason = find_fault(value, _ENCODE) or ("$", f"is not JSON ({error})")
         raise NotSerializable(where, path, reason) from error
-    _refuse_non_finite(where, value, encoded)
+    if b"null" in encoded:
+        _refuse_non_finite(where, value)
     return encoded
 
 
-def _refuse_non_finite(where: str, value: Any, encoded: bytes) -> None:
+def _refuse_non_finite(where: str, value: Any) -> None:
     # A float that is not finite is encoded as null: only where one stands is the value walked.
-    if b"null" in encoded and type(value) is not str:
+    if type(value) is not str:
         fault = find_fault(value)
         if fault is not None:
             raise NotSerializable(where, *fault)

@@ -275,6 +275,8 @@ class Store(Commits, Queues, Reads, Protocol):
     """Where everything durable lands."""
 
     url: str
+    shared: bool
+    """Whether other processes may write to it, so that `changed` is worth asking."""
 
     async def close(self) -> None:
         """Close every connection. Closing twice is fine."""

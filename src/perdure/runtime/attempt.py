@@ -11,10 +11,11 @@ import sys
 import traceback as traceback_module
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from perdure.errors import InvalidArgument
 from perdure.runtime.frames import StepCall
@@ -24,8 +25,7 @@ TRACEBACK_MAX = 16_384
 MESSAGE_MAX = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class StepInfo:
+class StepInfo(msgspec.Struct, frozen=True):
     """What a running step knows of itself.
 
     Attributes:

@@ -39,7 +39,7 @@ class Changes:
 
     def start(self) -> None:
         """Begin to ask the store for changes by others. Starting twice is fine."""
-        if self._poller is None:
+        if self._poller is None and self._store.shared:
             self._poller = asyncio.get_running_loop().create_task(
                 self._poll(), name="perdure-changes"
             )
@@ -124,4 +124,5 @@ class Changes:
             except StoreUnavailable as error:
                 log.warning("%s", error)
                 pause = RETRY_S
-            await self._clock.sleep(pause)
+            # Real seconds on any clock: other processes do not wait for this one's clock to move.
+            await asyncio.sleep(pause)

@@ -76,13 +76,15 @@ class Committer:
         self._session: int | None = None
         self._batch_no = 0
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False
 
     def start(self) -> None:
         """Begin to write."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="perdure-committer")
 
     async def stop(self) -> None:
-        """Write what waits, then end."""
+        """Write what waits, then end; if the store is unavailable, what waits is given up."""
+        self._stopping = True
         await self.idle()
         if self._task is not None:
             self._task.cancel()
@@ -90,21 +92,29 @@ class Committer:
             self._task = None
         if self._session is not None:
             session, self._session = self._session, None
-            await self._store.close_session(session)
+            try:
+                await self._store.close_session(session)
+            except StoreUnavailable as error:
+                log.warning("%s; the session of this engine is left behind", error)
 
     def touch(self, source: Source) -> None:
         """Ask `source` for a transition with the next batch."""
-        self._sources[source] = None
-        self._idle.clear()
-        self._wake.set()
+        if source not in self._sources:
+            self._sources[source] = None
+            self._idle.clear()
+            self._wake.set()
 
     def apply(self, *commands: Command) -> asyncio.Future[Outcome]:
         """Apply commands in one transition; the future gives its outcome when it is durable.
 
         Raises:
-            StoreUnavailable: from the future; then nothing was applied.
+            StoreUnavailable: from the future. Nothing was applied, unless the store vanished right
+                after it did: then nobody can know yet.
         """
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        if self._stopping:
+            future.set_exception(StoreUnavailable("the engine is closed; open it again"))
+            return future
         self.touch(_Request(Transition(commands), future))
         return future
 
@@ -138,21 +148,66 @@ class Committer:
         delay = RETRY_FIRST_S
         while sources:
             try:
-                committed = await self._try(transitions)
+                committed: Committed | None = await self._try(transitions)
             except SessionGone:
                 self._session = None
+                continue
             except StoreUnavailable as error:
                 if delay == RETRY_FIRST_S:
                     log.warning("%s; executions wait and go on when it works again", error)
-                sources, transitions = _refuse_requests(sources, transitions, error)
-                if sources:
-                    await self._clock.sleep(delay)
+                committed = await self._look_up(sources, error)
+                if committed is None:
+                    _refuse_requests(sources, error)
+                    sources, transitions = _without_requests(sources, transitions)
+            if committed is not None:
+                # Functions are driven by the answers, and never inside a task.
+                answered = asyncio.get_running_loop().create_future()
+                asyncio.get_running_loop().call_soon(self._answer, sources, committed, answered)
+                await answered
+                return
+            if self._stopping:
+                return
+            if sources:
+                await self._clock.sleep(delay)
+            delay = min(delay * 2, RETRY_MAX_S)
+
+    async def _look_up(self, sources: list[Source], error: StoreUnavailable) -> Committed | None:
+        """Find out how a commit ended that failed: maybe it was applied, and its answer was lost.
+
+        An empty batch under the same number gets that answer, or uses the number up. Operators
+        learn of `error` as soon as the store cannot be asked; runners wait until it can.
+
+        Returns:
+            The answer, or ``None`` if nothing was applied.
+        """
+        delay = RETRY_FIRST_S
+        while not self._stopping:
+            try:
+                committed = await self._try([])
+            except SessionGone:
+                self._session = None
+                return None
+            except StoreUnavailable:
+                _refuse_requests(sources, error)
+                await self._clock.sleep(delay)
                 delay = min(delay * 2, RETRY_MAX_S)
             else:
-                for source, outcome in zip(sources, committed.outcomes, strict=True):
+                return committed if committed.outcomes else None
+        return None
+
+    def _answer(
+        self, sources: list[Source], committed: Committed, answered: asyncio.Future[None]
+    ) -> None:
+        try:
+            for source, outcome in zip(sources, committed.outcomes, strict=True):
+                try:
                     source.settle(outcome)
-                self._stirred(committed)
-                return
+                except Exception:
+                    log.exception("an execution could not go on; its lease will be lost")
+            self._stirred(committed)
+        finally:
+            if not answered.done():
+                answered.set_result(None)
 
     async def _try(self, transitions: list[Transition]) -> Committed:
         if self._session is None:
@@ -164,15 +219,20 @@ class Committer:
         return committed
 
 
-def _refuse_requests(
-    sources: list[Source], transitions: list[Transition], error: StoreUnavailable
+def _refuse_requests(sources: list[Source], error: StoreUnavailable) -> None:
+    """Tell operators that the store is unavailable; runners wait for it."""
+    for source in sources:
+        if isinstance(source, _Request) and not source.future.done():
+            source.future.set_exception(error)
+
+
+def _without_requests(
+    sources: list[Source], transitions: list[Transition]
 ) -> tuple[list[Source], list[Transition]]:
-    """Tell operators that nothing was stored; runners wait for the store."""
-    kept: list[tuple[Source, Transition]] = []
-    for source, transition in zip(sources, transitions, strict=True):
-        if isinstance(source, _Request):
-            if not source.future.done():
-                source.future.set_exception(error)
-        else:
-            kept.append((source, transition))
+    """Leave those out who were told already."""
+    kept = [
+        (source, transition)
+        for source, transition in zip(sources, transitions, strict=True)
+        if not isinstance(source, _Request)
+    ]
     return [source for source, _ in kept], [transition for _, transition in kept]

@@ -7,25 +7,21 @@ execution: any number of engines may work on one store.
 from __future__ import annotations
 
 import asyncio
-import secrets
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 from uuid import UUID
 
 from perdure.errors import (
-    AlreadyClosed,
-    Conflict,
     ExecutionFailed,
     InvalidArgument,
     PerdureError,
     UnknownExecution,
     WaitTimeout,
 )
-from perdure.model import codec
 from perdure.model.entry import Entry
 from perdure.model.execution import (
-    Execution,
     ExecutionRow,
     ExecutionStatus,
     FrameNode,
@@ -34,12 +30,13 @@ from perdure.model.execution import (
     StartOptions,
     StartResult,
 )
-from perdure.model.ids import CHANNEL, DISPATCH_KEY, QUEUE, check_name, new_eid, parse_eid
-from perdure.model.instants import duration_us, to_us
+from perdure.model.ids import parse_eid
+from perdure.model.instants import duration_us
 from perdure.model.provenance import Actor, Site
-from perdure.ports.clock import Clock
-from perdure.ports.commands import CreateExecution, Refused, Send
-from perdure.ports.store import Committed, ExecutionQuery, Store, StoreInfo
+from perdure.ports.clock import Clock, now_us
+from perdure.ports.commands import CreateExecution, Refused
+from perdure.ports.store import Committed, Store, StoreInfo
+from perdure.runtime import requests
 from perdure.runtime.alarms import Alarms
 from perdure.runtime.changes import Changes
 from perdure.runtime.committer import Committer
@@ -49,7 +46,6 @@ from perdure.runtime.registry import Registry, Workflow
 from perdure.runtime.worker import Worker
 
 SYSTEM = Actor.system("perdure")
-LIMIT_MAX = 500
 
 WorkflowRef = Callable[..., Any] | str
 
@@ -220,40 +216,14 @@ class Engine:
             raise InvalidArgument(message)
         creations = [
             self._creation(found, args, {}, key=key, queue=queue, options=options, by=by)
-            for args, key in zip(every, keys or [None] * len(every), strict=True)
+            for args, key in zip(every, keys or itertools.repeat(None, len(every)), strict=True)
         ]
         return [result.eid for result in await self._create(creations)]
 
     def _creation(
-        self,
-        workflow: Workflow,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        *,
-        key: str | None,
-        queue: str | None,
-        options: StartOptions | None,
-        by: Actor,
+        self, workflow: Workflow, args: tuple[Any, ...], kwargs: Mapping[str, Any], **how: Any
     ) -> CreateExecution:
-        options = StartOptions() if options is None else options
-        options.check()
-        if key is not None:
-            check_name("dispatch key", key, DISPATCH_KEY)
-        queue = workflow.queue if queue is None else check_name("queue", queue, QUEUE)
-        now = to_us(self.clock.now())
-        record = Execution(
-            eid=new_eid(),
-            workflow=workflow.name,
-            version=workflow.version,
-            args=workflow.encode_arguments(args, dict(kwargs)),
-            seed=secrets.token_bytes(16),
-            queue=queue,
-            created_by=_check_actor(by),
-            created_at=now,
-            options=options,
-            dispatch_key=key,
-        )
-        return CreateExecution(record, now)
+        return requests.creation(workflow, args, kwargs, now=now_us(self.clock), **how)
 
     async def _create(self, creations: list[CreateExecution]) -> list[StartResult]:
         futures = [self.committer.apply(creation) for creation in creations]
@@ -263,11 +233,7 @@ class Engine:
             if isinstance(outcome, BaseException):
                 raise outcome
             if isinstance(outcome, Refused):
-                message = (
-                    f"dispatch key {creation.record.dispatch_key!r} belongs to execution "
-                    f"{outcome.detail} of another workflow; nothing was started: use another key"
-                )
-                raise Conflict(message)
+                raise requests.key_taken(creation, outcome)
             eid, deduplicated = cast("tuple[UUID | str, bool]", outcome.results[0])
             results.append(StartResult(parse_eid(eid), deduplicated))
         return results
@@ -365,16 +331,13 @@ class Engine:
         Raises:
             InvalidArgument: if a value is out of range.
         """
-        if not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
-            message = f"limit is {limit!r}; it is between 1 and {LIMIT_MAX}"
-            raise InvalidArgument(message)
-        query = ExecutionQuery(
-            status=None if status is None else _statuses(status),
+        query = requests.query(
+            status=status,
             workflow=workflow,
-            tags=tuple(sorted((tags or {}).items())),
+            tags=tags,
             text=text,
-            since=None if since is None else to_us(since),
-            until=None if until is None else to_us(until),
+            since=since,
+            until=until,
             limit=limit,
             cursor=cursor,
         )
@@ -470,17 +433,12 @@ class Engine:
             NotSerializable: if the payload is not JSON.
         """
         eid = parse_eid(eid)
-        check_name("channel", channel, CHANNEL)
-        encoded = codec.encode(f"the payload for channel {channel!r}", payload)
-        if correlation is not None and not isinstance(correlation, str):
-            message = f"correlation is {correlation!r}; it is a text"
-            raise InvalidArgument(message)
-        now = to_us(self.clock.now())
-        outcome = await self.committer.apply(
-            Send(eid, channel, bytes(encoded), _check_actor(by), correlation, now)
+        send = requests.message(
+            eid, channel, payload, correlation=correlation, by=by, now=now_us(self.clock)
         )
+        outcome = await self.committer.apply(send)
         if isinstance(outcome, Refused):
-            raise _refusal(eid, outcome)
+            raise requests.refusal(eid, outcome)
         sequence = outcome.results[0]
         assert isinstance(sequence, int)  # noqa: S101 - the port's promise
         return sequence
@@ -503,30 +461,3 @@ class Engine:
 def _fail(future: asyncio.Future[None], error: PerdureError) -> None:
     if not future.done():
         future.set_exception(error)
-
-
-def _refusal(eid: UUID, refused: Refused) -> PerdureError:
-    if refused.code == "unknown_execution":
-        return UnknownExecution(eid)
-    if refused.code == "already_closed":
-        return AlreadyClosed(eid, refused.detail or "closed")
-    return Conflict(f"execution {eid}: refused ({refused.code})")
-
-
-def _check_actor(by: Actor) -> Actor:
-    if not isinstance(by, Actor):
-        message = f"by is {by!r}; give an Actor, for example Actor.human('ada@example.com')"
-        raise InvalidArgument(message)
-    return by
-
-
-def _statuses(
-    status: ExecutionStatus | str | Iterable[ExecutionStatus | str],
-) -> frozenset[ExecutionStatus]:
-    given = [status] if isinstance(status, str) else list(status)
-    try:
-        return frozenset(ExecutionStatus(one) for one in given)
-    except ValueError as error:
-        known = ", ".join(ExecutionStatus)
-        message = f"{error}: a status is one of {known}"
-        raise InvalidArgument(message) from error

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+import msgspec
 
 from perdure.model.entry import KnownEntry, pack, unpack
 from perdure.model.memo import MemoTable, fold
@@ -23,16 +24,14 @@ if TYPE_CHECKING:
 Guard = Suspend | EndExecution | Release
 
 
-@dataclass(frozen=True, slots=True)
-class Barrier:
+class Barrier(msgspec.Struct, frozen=True):
     """What gives an execution up: the entries to append and the command that guards them."""
 
     guard: Guard
     entries: tuple[KnownEntry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Handed:
+class Handed(msgspec.Struct, frozen=True):
     """What was handed to the committer and is not answered yet."""
 
     first_seq: int

@@ -33,7 +33,6 @@ from perdure.model.entry import (
     FrameStarted,
 )
 from perdure.model.instants import from_us
-from perdure.ports.clock import now_us
 from perdure.ports.commands import Consume, Done, Outcome, Release, Transition
 from perdure.runtime import barriers, recorded
 from perdure.runtime.attempt import Attempt, StepInfo, describe_error
@@ -65,6 +64,8 @@ class Runner:
         self.epoch = claimed.epoch
         self.wake = claimed.mail.wake
         self.alive = True
+        self.now_us = worker.now_us
+        self._key = f"{self.eid}:"
         self.journal = OwnedJournal(claimed)
         self.table = self.journal.table
         self.driver = Driver(self.abandon)
@@ -79,6 +80,7 @@ class Runner:
         self._mailbox = Mailbox(self.table.consumed)
         self._mailbox.accept(claimed.mail.messages)
         self._alarm: Alarm | None = None
+        self._begun = False
         self._looking = False
         self._draining = False
 
@@ -86,6 +88,9 @@ class Runner:
 
     def begin(self) -> None:
         """Make the function, replay it to where the journal ends, and go on from there."""
+        self._begun = True
+        if not self.alive:
+            return
         recoveries = self.table.recoveries
         if recoveries > self._worker.config.max_recoveries:
             reason = (
@@ -116,10 +121,6 @@ class Runner:
         self._begin_opened()
 
     # -- what the context asks ---------------------------------------------------------------
-
-    def now_us(self) -> int:
-        """Give the instant in microseconds."""
-        return now_us(self._worker.clock)
 
     def open(self, frame: Frame[Any]) -> bool:
         """Take a frame that the function has just called.
@@ -348,12 +349,12 @@ class Runner:
             return
         self._queued += 1
         call = _call_of(frame)
-        self._worker.slots_for(call).request(
-            self.record.options.priority, lambda: self._start_attempt(frame, call)
-        )
+        slots = self._worker.slots_for(call)
+        slots.request(self.record.options.priority, self._start_attempt, frame)
 
-    def _start_attempt(self, frame: Frame[Any], call: StepCall) -> bool:
+    def _start_attempt(self, frame: Frame[Any]) -> bool:
         self._queued -= 1
+        call = _call_of(frame)
         root = self.driver.root
         over = root is None or root.done or self.driver.stopped is not None
         if not self.alive or self._draining or frame.abandoned or over:
@@ -363,8 +364,8 @@ class Runner:
         frame.recorded = True
         entry = FrameStarted(started_at, frame.fid, number, frame.kind, frame.name, frame.digest)
         self.journal.append(entry)
-        key = f"{self.eid}:{frame.fid}"
-        info = StepInfo(self.eid, frame.fid, number, key, from_us(started_at))
+        fid = frame.fid
+        info = StepInfo(self.eid, fid, number, self._key + fid, from_us(started_at))
         attempt = Attempt(call, info, self.finished, self._worker.slots_for(call).release)
         frame.attempt = attempt
         self._attempts.add(attempt)
@@ -465,7 +466,7 @@ class Runner:
 
     def _busy(self) -> bool:
         """Tell whether something of this execution still moves by itself."""
-        if self._attempts or self._looking or self.journal.undelivered:
+        if self._attempts or self.journal.undelivered or self._looking or not self._begun:
             return True
         if self._draining or self.driver.stopped is not None:
             return False

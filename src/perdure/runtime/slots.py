@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from typing import Any
 
-Start = Callable[[], bool]
+Start = Callable[[Any], bool]
 
 
 class Slots:
@@ -15,18 +16,18 @@ class Slots:
         self._free = size
         self._order = 0
         self._granting = False
-        self._waiting: list[tuple[int, int, Start]] = []
+        self._waiting: list[tuple[int, int, Start, Any]] = []
 
-    def request(self, priority: int, start: Start) -> None:
-        """Call `start` when a place is free, at once if one is.
+    def request(self, priority: int, start: Start, what: object) -> None:
+        """Call `start` with `what` when a place is free, at once if one is.
 
         `start` returns whether it took the place; one that does must `release` it.
         """
         if self._free and not self._waiting:
-            self._grant(start)
+            self._grant(start, what)
             return
         self._order += 1
-        heapq.heappush(self._waiting, (priority, self._order, start))
+        heapq.heappush(self._waiting, (priority, self._order, start, what))
 
     def release(self) -> None:
         """Give a place back."""
@@ -36,11 +37,12 @@ class Slots:
         self._granting = True
         try:
             while self._free and self._waiting:
-                self._grant(heapq.heappop(self._waiting)[2])
+                _, _, start, what = heapq.heappop(self._waiting)
+                self._grant(start, what)
         finally:
             self._granting = False
 
-    def _grant(self, start: Start) -> None:
+    def _grant(self, start: Start, what: object) -> None:
         self._free -= 1
-        if not start():
+        if not start(what):
             self._free += 1

@@ -16,9 +16,9 @@ import msgspec
 
 from perdure.errors import InvalidArgument, StoreUnavailable
 from perdure.model.ids import QUEUE, check_name
-from perdure.model.instants import to_us
+from perdure.ports.clock import reader_us
 from perdure.ports.commands import Refused, Release
-from perdure.ports.store import Beat, Claimed, SessionGone
+from perdure.ports.store import Beat, Claimed, Owned, SessionGone
 from perdure.runtime.code.context import Context
 from perdure.runtime.heart import Heart
 from perdure.runtime.runner import Runner
@@ -78,6 +78,7 @@ class Worker:
         self._site = msgspec.structs.replace(host_site, worker_id=self.worker_id)
         self.config = engine.config
         self.clock = engine.clock
+        self.now_us = reader_us(engine.clock)
         self.committer = engine.committer
         self.alarms = engine.alarms
         self.session = 0
@@ -179,7 +180,7 @@ class Worker:
         return not self._runners
 
     async def _open_session(self) -> None:
-        now = to_us(self.clock.now())
+        now = self.now_us()
         opened = await self._store.open_session(self._site, self.config.session_ttl, now)
         self.session, self.site = opened.session, opened.site
         if self.background:
@@ -235,7 +236,7 @@ class Worker:
                     self._queues,
                     self._registry.known,
                     capacity,
-                    to_us(self.clock.now()),
+                    self.now_us(),
                 )
             except SessionGone:
                 await self._renew_session()
@@ -262,7 +263,7 @@ class Worker:
         runner = Runner(self, claimed)
         self._runners[runner.eid] = runner
         self._empty.clear()
-        runner.begin()
+        self._loop.call_soon(runner.begin)  # never inside a task: it drives the function
 
     async def _name_missing(self) -> None:
         """Say once for each workflow version that tasks wait for it and this worker lacks it."""
@@ -320,15 +321,22 @@ class Worker:
             if runner is not None and runner.epoch == owned.epoch:
                 runner.notice(owned.wake)
             elif (owned.eid, owned.epoch) in self._orphans:
-                # Seen twice: the answer of the dequeue that acquired it was lost.
-                log.warning("releasing execution %s, which nobody runs", owned.eid)
-                now = to_us(self.clock.now())
-                self.committer.apply(
-                    Release(owned.eid, self.session, owned.epoch, "reconcile", now)
-                ).add_done_callback(_retrieve)
+                self._spawn(self._release_orphan(owned))
             else:
                 orphans.add((owned.eid, owned.epoch))
         self._orphans = orphans
+
+    async def _release_orphan(self, owned: Owned) -> None:
+        """Release what two beats showed: the answer of the dequeue that acquired it was lost."""
+        async with self._dequeuing:  # unless that answer is only slow
+            runner = self._runners.get(owned.eid)
+            if runner is not None and runner.epoch == owned.epoch:
+                return
+            log.warning("releasing execution %s, which nobody runs", owned.eid)
+            now = self.now_us()
+            self.committer.apply(
+                Release(owned.eid, self.session, owned.epoch, "reconcile", now)
+            ).add_done_callback(_retrieve)
 
     def _session_gone(self) -> None:
         self._spawn(self._renew_session_alone())

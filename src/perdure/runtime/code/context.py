@@ -331,18 +331,15 @@ class Context:
         Returns:
             Something to await: the results, a list in the order of the arguments.
         """
-        self._check("gather")
         members: list[Any] = list(frames)
-        for index, member in enumerate(members):
-            if not isinstance(member, Pending) and not inspect.iscoroutine(member):
-                for other in members:
-                    if inspect.iscoroutine(other):
-                        other.close()
-                message = (
-                    f"argument {index + 1} of ctx.gather is {member!r}; pass what ctx methods "
-                    "return, or coroutines of the workflow function"
-                )
-                raise InvalidArgument(message)
+        try:
+            self._check("gather")
+            _check_members(members)
+        except BaseException:
+            for member in members:
+                if inspect.iscoroutine(member):
+                    member.close()  # else it would warn that it was never awaited
+            raise
         return self._driver.gather(members, return_exceptions=return_exceptions)
 
     # -- inline frames -----------------------------------------------------------------------
@@ -422,14 +419,24 @@ class Context:
     def _check(self, method: str) -> None:
         """Refuse a call from anywhere but the function and its branches."""
         driver = self._driver
+        # First: an attempt may begin during a drive, when another one is abandoned in it.
+        if CURRENT_STEP.get() is not None:
+            raise ForeignFrame(method)
         if driver.driving:
             if driver.closed:
                 raise Abandoned
             return
-        if CURRENT_STEP.get() is not None:
-            raise ForeignFrame(method)
-        if driver.closed:
-            raise Abandoned
         error = ForeignAwait(f"something that calls ctx.{method} outside the function")
-        self._runner.block_from_outside(error)
+        if not driver.closed:
+            self._runner.block_from_outside(error)
         raise error
+
+
+def _check_members(members: list[Any]) -> None:
+    for index, member in enumerate(members):
+        if not isinstance(member, Pending) and not inspect.iscoroutine(member):
+            message = (
+                f"argument {index + 1} of ctx.gather is {member!r}; pass what ctx methods "
+                "return, or coroutines of the workflow function"
+            )
+            raise InvalidArgument(message)

@@ -61,18 +61,21 @@ class Driver:
         self.root = self._add_branch(coroutine, contextvars.copy_context())
 
     def run(self) -> None:
-        """Run every branch that can go on, until all of them wait."""
+        """Run every branch that can go on, until all of them wait.
+
+        Only called from callbacks of the event loop: within a task, ``asyncio.timeout`` in the
+        function would cancel that one.
+        """
         if not self._ready:
             return
         self._thread = threading.get_ident()
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(self._generators.add, self._close_generator)
         try:
-            with _outside_tasks():
-                while self._ready and self.stopped is None:
-                    branch = self._ready.popleft()
-                    if not branch.done and not branch.abandoned:
-                        self._resume(branch)
+            while self._ready and self.stopped is None:
+                branch = self._ready.popleft()
+                if not branch.done and not branch.abandoned:
+                    self._resume(branch)
         finally:
             sys.set_asyncgen_hooks(*hooks)
             self._thread = 0
@@ -84,13 +87,24 @@ class Driver:
 
     def close(self) -> None:
         """Close every coroutine and asynchronous generator; none of them can open a frame."""
-        self.closed = True
         self._ready.clear()
-        for branch in list(self._branches):
-            _close_coroutine(branch.coroutine)
-        self._branches.clear()
-        for generator in list(self._generators):
-            self._close_generator(generator)
+        with self._closing():
+            for branch in list(self._branches):
+                _close_coroutine(branch.coroutine)
+            self._branches.clear()
+            for generator in list(self._generators):
+                self._close_generator(generator)
+        self.closed = True
+
+    @contextmanager
+    def _closing(self) -> Iterator[None]:
+        """Let what runs now, because it is closed, open no frame."""
+        before = self.closed, self._thread
+        self.closed, self._thread = True, threading.get_ident()
+        try:
+            yield
+        finally:
+            self.closed, self._thread = before
 
     # -- what the context asks ---------------------------------------------------------------
 
@@ -182,39 +196,21 @@ class Driver:
         if isinstance(pending, Gathered):
             self._abandon_all(pending.members)
         elif isinstance(pending, Branch):
-            was_closed, self.closed = self.closed, True
-            _close_coroutine(pending.coroutine)
-            self.closed = was_closed
+            with self._closing():
+                _close_coroutine(pending.coroutine)
             self._branches.pop(pending, None)
             self._abandon_all(pending.opened)
 
     def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators.discard(generator)
-        was_closed, self.closed = self.closed, True
         closing = generator.aclose()
-        try:
-            closing.send(None)
-        except (StopIteration, StopAsyncIteration, RuntimeError, Abandoned):
-            pass
-        except Exception:  # noqa: BLE001, S110 - its cleanup failed; nobody waits for it
-            pass
-        finally:
-            closing.close()
-            self.closed = was_closed
-
-
-@contextmanager
-def _outside_tasks() -> Iterator[None]:
-    """Hide the task that calls: else ``asyncio.timeout`` in the function would cancel that one."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    if task is None:
-        yield
-        return
-    asyncio._leave_task(loop, task)  # noqa: SLF001 - documented for extensions of asyncio
-    try:
-        yield
-    finally:
-        asyncio._enter_task(loop, task)  # noqa: SLF001
+        with self._closing():
+            try:
+                closing.send(None)
+            except (Exception, Abandoned):  # noqa: BLE001, S110 - nobody waits for its cleanup
+                pass
+            finally:
+                closing.close()
 
 
 def _close_coroutine(coroutine: Coroutine[Any, Any, Any]) -> None:

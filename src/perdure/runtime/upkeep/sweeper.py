@@ -56,9 +56,10 @@ class Sweeper(Service):
             return INTERVAL_S
         return min(max((due - self._now()) / 1e6, 0.001), INTERVAL_S)
 
-    def next_expiry(self) -> float | None:
-        """Give the earliest instant of the monotonic clock at which a session may expire."""
-        return min((since + ttl for _, since, ttl in self._seen.values()), default=None)
+    def next_expiry(self, *, besides: int) -> float | None:
+        """Give the earliest instant of the monotonic clock at which another session may expire."""
+        watched = (seen for session, seen in self._seen.items() if session != besides)
+        return min((since + ttl for _, since, ttl in watched), default=None)
 
     async def _expire_sessions(self) -> int:
         recovered = 0

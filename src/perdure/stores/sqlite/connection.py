@@ -127,7 +127,11 @@ def translated(path: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", None)
-        advice = _ADVICE.get(code & 0xFF if code is not None else -1, str(error))
-        message = f"store {path}: {advice} ({error})"
-        raise StoreUnavailable(message) from error
+        raise unavailable(path, error) from error
+
+
+def unavailable(path: str, error: sqlite3.Error) -> StoreUnavailable:
+    """Say what an error of SQLite means, and what to do about it."""
+    code = getattr(error, "sqlite_errorcode", None)
+    advice = _ADVICE.get(code & 0xFF if code is not None else -1, "it cannot be used")
+    return StoreUnavailable(f"store {path}: {advice} ({error})")

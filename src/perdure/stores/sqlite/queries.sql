@@ -14,7 +14,7 @@ DELETE FROM sessions WHERE id = ?
 SELECT live, batch_no, committed FROM sessions WHERE id = ?
 
 -- name: session_site
-SELECT site FROM sessions WHERE id = ?
+SELECT site FROM sessions WHERE id = ? AND live = 1
 
 -- name: store_batch
 UPDATE sessions SET batch_no = ?, committed = ?, used_at = max(used_at, ?) WHERE id = ?

@@ -6,16 +6,16 @@ Memory has one connection for everything, called inline.
 
 from __future__ import annotations
 
-import os
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
 from perdure.errors import InvalidArgument, StoreUnavailable
 from perdure.model.execution import Execution, ExecutionRow, LeaseInfo, Page
 from perdure.model.provenance import Site
-from perdure.ports.clock import Clock
 from perdure.ports.commands import Transition
 from perdure.ports.store import (
     Beat,
@@ -37,9 +37,10 @@ from perdure.stores.sqlite.connection import (
     prepare,
     roll_back,
     translated,
+    unavailable,
 )
 from perdure.stores.sqlite.core import Core
-from perdure.stores.sqlite.dequeue import dequeue
+from perdure.stores.sqlite.dequeue import Dequeuer
 from perdure.stores.sqlite.reads import Reads, known_json
 from perdure.stores.sqlite.threads import Inline, Thread
 
@@ -57,6 +58,7 @@ class SqliteStore:
         self.url = url
         self._path = path
         self._in_memory = path == ":memory:"
+        self.shared = not self._in_memory
         self._writer: Thread | Inline = Inline()
         self._reader: Thread | Inline = Inline()
         self._connections = [connection]
@@ -104,7 +106,7 @@ class SqliteStore:
         return await self._writer.call(self._written, function, args)
 
     def _written(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
-        with translated(self._path):
+        try:
             result = function(*args)
             if not self._in_memory:
                 self._dirty.set()
@@ -113,19 +115,26 @@ class SqliteStore:
                     # left is little; the log starts over when that is copied, too.
                     self._full_wal = False
                     self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            return result
+        except sqlite3.Error as error:
+            raise unavailable(self._path, error) from error
+        return result
 
     async def _read(self, function: Callable[..., T], *args: Any) -> T:
         self._check_open()
         return await self._reader.call(self._seen, function, args)
 
     def _seen(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
-        with translated(self._path):
+        try:
             self._reading.execute("BEGIN")
-            try:
-                return function(*args)
-            finally:
-                roll_back(self._reading)
+            result = function(*args)
+            self._reading.execute("COMMIT")
+        except sqlite3.Error as error:
+            roll_back(self._reading)
+            raise unavailable(self._path, error) from error
+        except BaseException:
+            roll_back(self._reading)
+            raise
+        return result
 
     def _check_open(self) -> None:
         if self._closed:
@@ -208,15 +217,8 @@ class SqliteStore:
     ) -> list[Claimed]:
         begin(self._connection)
         try:
-            claimed = dequeue(
-                self._connection,
-                self._writer_reads,
-                session,
-                queues,
-                known_json(known),
-                limit,
-                now,
-            )
+            dequeuer = Dequeuer(self._connection, self._writer_reads, session, now)
+            claimed = dequeuer.take(queues, known_json(known), limit)
             self._connection.execute("COMMIT")
         except BaseException:
             roll_back(self._connection)
@@ -297,7 +299,7 @@ class SqliteStore:
         return bool(version != before)
 
 
-async def open_sqlite(url: str, *, clock: Clock) -> SqliteStore:
+async def open_sqlite(url: str) -> SqliteStore:
     """Open the store in the file that a URL names, or in memory.
 
     Raises:
@@ -305,13 +307,9 @@ async def open_sqlite(url: str, *, clock: Clock) -> SqliteStore:
         StoreUnavailable: if the file cannot be opened, or is no store.
         SchemaTooNew: if a newer perdure wrote it.
     """
-    del clock
     path = _path(url)
     if path != ":memory:":
-        folder = os.path.dirname(os.path.abspath(path))
-        if not os.path.isdir(folder):
-            message = f"store {url}: the directory {folder} does not exist; make it first"
-            raise StoreUnavailable(message)
+        _check_folder(url, path)
     connection = connect(path)
     try:
         prepare(connection, path, url)
@@ -319,6 +317,13 @@ async def open_sqlite(url: str, *, clock: Clock) -> SqliteStore:
     except BaseException:
         connection.close()
         raise
+
+
+def _check_folder(url: str, path: str) -> None:
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        message = f"store {url}: the directory {folder} does not exist; make it first"
+        raise StoreUnavailable(message)
 
 
 def _path(url: str) -> str:

@@ -40,7 +40,7 @@ def status(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Show one execution: where it is, what it waits on, and how it ended."""
+    """Show where an execution is, or how it ended."""
     wanted = read_eid(eid)
     if journal and frames:
         message = "--journal and --frames are two views; give one of them"
@@ -65,7 +65,9 @@ def list_executions(
     *,
     status: Annotated[
         list[ExecutionStatus] | None,
-        typer.Option("--status", help="Only in this status; give it again for another one, too."),
+        typer.Option(
+            "--status", metavar="STATUS", help="Only in this status; again for another one, too."
+        ),
     ] = None,
     workflow: Annotated[
         str | None, typer.Option("--workflow", metavar="NAME", help="Only of this workflow.")
@@ -76,7 +78,9 @@ def list_executions(
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option("--text", help="Only with this text in the workflow, the key or a tag."),
+        typer.Option(
+            "--text", metavar="TEXT", help="Only with this text in the workflow, the key or a tag."
+        ),
     ] = None,
     since: Annotated[
         str | None,
@@ -87,11 +91,14 @@ def list_executions(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=LIMIT_MAX, help="Show at most so many.")
+        int,
+        typer.Option("--limit", min=1, max=LIMIT_MAX, metavar="N", help="Show at most so many."),
     ] = 50,
     cursor: Annotated[
         str | None,
-        typer.Option("--cursor", help="Go on where a list ended, which gave this cursor."),
+        typer.Option(
+            "--cursor", metavar="CURSOR", help="Go on where a list ended, which gave this cursor."
+        ),
     ] = None,
     store: StoreOption = DEFAULT_STORE,
     as_json: JsonOption = False,
@@ -140,7 +147,7 @@ def result(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Wait for an execution to end and print its result, a JSON value."""
+    """Wait for an execution to end, and print its result."""
     wanted = read_eid(eid)
     out = Output(as_json=as_json)
 
@@ -157,7 +164,7 @@ def watch(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Follow the entries of an execution as they are appended, until it has ended."""
+    """Follow the journal of an execution until its end."""
     wanted = read_eid(eid)
     out = Output(as_json=as_json)
 

@@ -27,12 +27,12 @@ OPERATOR = (
 
 def init(
     directory: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Where; it is made if need be.")
+        Path, typer.Argument(metavar="DIR", help="Where; it is made if need be.")
     ] = Path(),
     *,
     debug: DebugOption = False,
 ) -> None:
-    """Write a small workflow that runs, and a README with the commands to run it."""
+    """Write a small workflow that runs, with the commands to run it."""
     with failures(debug=debug):
         write_sample(directory)
         out = Output()

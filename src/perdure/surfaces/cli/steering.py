@@ -37,8 +37,9 @@ _TAKEN = frozenset({"key", "queue", "options", "version", "by"})
 ArgsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[ARG]...",
-        help="Its arguments: JSON if it is JSON, else text. Put -- before one like -5.",
+        metavar="ARG",
+        help="Its arguments: JSON if it is JSON, else text. Write '\"12\"' for the text 12, "
+        "and -- before a -5.",
     ),
 ]
 KwOption = Annotated[
@@ -46,14 +47,15 @@ KwOption = Annotated[
     typer.Option("--kw", metavar="NAME=VALUE", help="A keyword argument: JSON or text, too."),
 ]
 KeyOption = Annotated[
-    str | None, typer.Option("--key", help="A second start with the same key starts nothing.")
+    str | None,
+    typer.Option("--key", metavar="KEY", help="A second start with the same key starts nothing."),
 ]
 TagOption = Annotated[
     list[str] | None,
     typer.Option("--tag", metavar="NAME=VALUE", help="A tag to find it by; any number."),
 ]
 PriorityOption = Annotated[
-    int, typer.Option("--priority", min=0, max=PRIORITY_MAX, help="Lower runs first.")
+    int, typer.Option("--priority", min=0, max=PRIORITY_MAX, metavar="N", help="Lower runs first.")
 ]
 
 
@@ -64,10 +66,12 @@ def start(
     kw: KwOption = None,
     key: KeyOption = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", help="The queue, if not the workflow's own.")
+        str | None,
+        typer.Option("--queue", metavar="NAME", help="The queue, if not the workflow's own."),
     ] = None,
     version: Annotated[
-        str | None, typer.Option("--version", help="The version, if not the latest.")
+        str | None,
+        typer.Option("--version", metavar="VERSION", help="The version, if not the latest."),
     ] = None,
     priority: PriorityOption = DEFAULT_PRIORITY,
     tag: TagOption = None,
@@ -151,14 +155,16 @@ def signal(
     payload: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PAYLOAD]",
+            metavar="PAYLOAD",
             help="JSON if it is JSON, else text; - reads it from the standard input.",
         ),
     ] = None,
     *,
     correlation: Annotated[
         str | None,
-        typer.Option("--correlation", help="A text that ties the message to something else."),
+        typer.Option(
+            "--correlation", metavar="TEXT", help="A text that ties the message to something else."
+        ),
     ] = None,
     store: StoreOption = DEFAULT_STORE,
     by: ByOption = DEFAULT_ACTOR,
@@ -169,7 +175,8 @@ def signal(
     wanted, actor = read_eid(eid), read_actor(by)
     out = Output(as_json=as_json)
     if payload == "-":
-        payload = sys.stdin.read().rstrip("\n")
+        # Bytes that are no text are kept for the engine to refuse, which says where they are.
+        payload = sys.stdin.buffer.read().decode(errors="surrogateescape").rstrip("\n")
     value = None if payload is None else read_value(payload)
 
     async def work(engine: Engine) -> None:

@@ -78,7 +78,7 @@ def show_execution(out: Output, row: ExecutionRow, now: datetime) -> None:
     where = {
         "epoch": str(row.epoch),
         "worker": row.worker_id or "",
-        "waits on": ", ".join(row.suspended_on),
+        "waits on": wording.conditions(row.suspended_on),
         "blocked": row.blocked or "",
         "result": wording.json_text(row.result) if completed else "",
         "error": wording.error_text(row.error),
@@ -129,20 +129,24 @@ class JournalView:
         The cells of a pipe are: seq, at, epoch, type, fid, attempt, facts.
         """
         out = self._out
-        facts = wording.facts(entry, when=wording.calendar if out.terminal else wording.instant)
         if out.as_json:
             out.document(entry)
-            return
-        if not out.terminal:
-            at, number = wording.instant(entry.at), entry.attempt or None
-            out.row(entry.seq, at, entry.epoch, entry.type, entry.fid, number, facts)
-            return
+        elif out.terminal:
+            self._show_line(entry)
+        else:
+            at, attempt = wording.instant(entry.at), entry.attempt or None
+            facts = wording.facts(entry)
+            out.row(entry.seq, at, entry.epoch, entry.type, entry.fid, attempt, facts)
+
+    def _show_line(self, entry: Entry) -> None:
         if entry.epoch != self._epoch:
             self._head(entry)
-        time = wording.clock(entry.at, fine=out.width >= WIDE)
+        fine = self._out.width >= WIDE
+        time = wording.clock(entry.at, fine=fine)
+        facts = wording.facts(entry, lambda at: wording.later(at, entry.at, fine=fine))
         attempt = f"attempt {entry.attempt}  " if entry.attempt > 1 else ""
         verb = entry.type.rpartition(".")[2]
-        out.line(
+        self._out.line(
             assemble(
                 (f"{entry.seq:>4}  {time}  ", "dim"),
                 (f"{entry.type:<19}  ", STATUS_STYLES.get(verb, "")),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from perdure.model.entry import Entry
 from perdure.model.execution import ErrorInfo, ExecutionRow, ExecutionStatus, FrameNode
 
 _KIB = 1024
+_OWN_CHANNEL = re.compile(r"\bchannel:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.")
 _UNITS = ((timedelta(days=1), "d"), (timedelta(hours=1), "h"), (timedelta(minutes=1), "min"))
 
 
@@ -52,6 +54,12 @@ def clock(at: datetime, *, fine: bool) -> str:
     """Give the time of the day in UTC, to the second, or to the millisecond if `fine`."""
     utc = at.astimezone(UTC)
     return f"{utc.isoformat(timespec='milliseconds' if fine else 'seconds')[11:-6]}Z"
+
+
+def later(at: datetime, now: datetime, *, fine: bool) -> str:
+    """Give an instant beside another one: the time alone if it is on the same day."""
+    same_day = at.astimezone(UTC).date() == now.astimezone(UTC).date()
+    return clock(at, fine=fine) if same_day else calendar(at)
 
 
 def duration(span: timedelta) -> str:
@@ -112,6 +120,11 @@ def tags(row: ExecutionRow) -> str:
     return " ".join(f"{name}={value}" for name, value in sorted(row.tags.items()))
 
 
+def conditions(on: Sequence[str]) -> str:
+    """Give what an execution waits on, its own channels by the names that it uses itself."""
+    return _OWN_CHANNEL.sub("channel:", ", ".join(on))
+
+
 def detail(row: ExecutionRow) -> str:
     """Give the one fact about an execution that its status makes the next question."""
     if row.status is ExecutionStatus.COMPLETED:
@@ -121,7 +134,7 @@ def detail(row: ExecutionRow) -> str:
     if row.blocked is not None:
         return f"blocked: {row.blocked}"
     if row.status is ExecutionStatus.SUSPENDED:
-        return f"waits on {', '.join(row.suspended_on)}"
+        return f"waits on {conditions(row.suspended_on)}"
     if row.status is ExecutionStatus.RUNNING:
         return f"on worker {row.worker_id}" if row.worker_id else ""
     return f"on queue {row.queue}"
@@ -165,21 +178,16 @@ def _error(given: dict[str, Any]) -> str:
 _MAIN_FACT: dict[str, Callable[[dict[str, Any]], str]] = {
     "execution.started": lambda given: arguments(given["args"]),
     "execution.resumed": _nothing,
-    "execution.suspended": lambda given: ", ".join(given["on"]),
+    "execution.suspended": lambda given: conditions(given["on"]),
     "execution.completed": _value,
     "execution.failed": _error,
     "frame.started": lambda given: str(given["kind"]),
     "frame.completed": _value,
     "frame.failed": _error,
-    "frame.suspended": lambda given: str(given["on"]),
-    "frame.fulfilled": lambda given: str(given["on"]),
+    "frame.suspended": lambda given: conditions([given["on"]]),
+    "frame.fulfilled": lambda given: conditions([given["on"]]),
     "frame.abandoned": _nothing,
 }
-
-
-def _own(condition: str, fid: str) -> str:
-    """Give what a frame waits on, without its own id again."""
-    return "timer" if condition == f"timer:{fid}" else condition
 
 
 def span(node: FrameNode, now: datetime) -> timedelta | None:
@@ -193,7 +201,8 @@ def outcome(node: FrameNode) -> str:
     """Give what a frame waits on, failed with or returned."""
     parts = []
     if node.waits_on is not None:
-        parts.append(f"waits on {_own(node.waits_on, node.fid)}")
+        own = node.waits_on == f"timer:{node.fid}"
+        parts.append(f"waits on {'timer' if own else conditions([node.waits_on])}")
     if node.error is not None and node.status != "completed":
         parts.append(error_text(node.error))
     if node.status == "completed":

@@ -54,10 +54,16 @@ def worker(
         ),
     ] = EngineConfig().drain,
     max_executions: Annotated[
-        int, typer.Option("--max-executions", min=1, help="Own at most so many at one time.")
+        int,
+        typer.Option(
+            "--max-executions", min=1, metavar="N", help="Own at most so many at one time."
+        ),
     ] = 1_000,
     max_steps: Annotated[
-        int, typer.Option("--max-steps", min=1, help="Run at most so many steps at one time.")
+        int,
+        typer.Option(
+            "--max-steps", min=1, metavar="N", help="Run at most so many steps at one time."
+        ),
     ] = 256,
     session_ttl: Annotated[
         float,
@@ -72,15 +78,18 @@ def worker(
         typer.Option("--no-upkeep", help="Neither fire timers nor recover executions."),
     ] = False,
     worker_id: Annotated[
-        str | None, typer.Option("--worker-id", help="Its name; made up if not given.")
+        str | None,
+        typer.Option("--worker-id", metavar="ID", help="Its name; made up if not given."),
     ] = None,
     app: AppOption = None,
     store: StoreOption = DEFAULT_STORE,
     debug: DebugOption = False,
 ) -> None:
-    """Run executions until SIGTERM or Ctrl-C; then let running steps finish, and exit with 0.
+    """Run executions until it is told to stop.
 
-    A second signal stops at once, with exit code 143 or 130; the executions go on elsewhere.
+    At SIGTERM or Ctrl-C it takes no new work, lets running steps finish, hands the executions back
+    and exits with 0. A second signal stops it at once, with 143 or 130; what it ran goes on
+    elsewhere when its session has expired.
     """
     queues = queue or ["default"]
 
