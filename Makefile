@@ -7,7 +7,7 @@
 VENV ?= .venv
 # The engines to compare with pin other versions than we do, so they have an environment for themselves.
 BENCH_VENV ?= .venv-bench
-PIP_INSTALL = bin/python -m pip --disable-pip-version-check install --quiet
+PIP_INSTALL = bin/python -m pip --disable-pip-version-check install -qq
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format bench FORCE
@@ -15,7 +15,7 @@ PIP_INSTALL = bin/python -m pip --disable-pip-version-check install --quiet
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.cli ## 240 invoices through a flaky ledger, while the worker is killed twice
+demo: $(VENV)/.cli ## invoices through a flaky ledger, while the worker is killed twice
 	@$(VENV)/bin/python examples/invoices/demo.py $(ARGS)
 
 test: $(VENV)/.dev ## run the tests

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
@@ -22,6 +23,8 @@ from tests.engine.support import Link, kill_engine
 if TYPE_CHECKING:
     from perdure.ports.commands import Command, Transition
     from perdure.ports.store import Claimed, Committed, Store
+
+MOMENT = timedelta(seconds=2)
 
 Hook = Callable[[list["Command"]], Awaitable[None]]
 Doom = Callable[[list["Command"]], bool]
@@ -52,7 +55,8 @@ class Wire(Link):
         before_commit: is awaited with the commands of each commit before it is applied.
         doom: the process dies at the commit of which this says so, before it is applied or
             (with `doom_after`) right after.
-        after_dequeue: is awaited before the answer of a dequeue that found something is given.
+        after: is awaited between an answer of the store and its arrival, by method; of a dequeue
+            only if it has found something.
         applied: the commands of all commits that went through.
     """
 
@@ -67,7 +71,7 @@ class Wire(Link):
         self.before_commit: Hook | None = None
         self.doom: Doom | None = None
         self.doom_after = False
-        self.after_dequeue: Callable[[], Awaitable[None]] | None = None
+        self.after: dict[str, Callable[[], Awaitable[None]]] = {}
         self.applied: list[Command] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -77,7 +81,10 @@ class Wire(Link):
 
         async def call(*args: Any) -> Any:
             await self._pass()
-            return await method(*args)
+            answer = await method(*args)
+            if name in self.after:
+                await self.after[name]()
+            return answer
 
         return call
 
@@ -105,8 +112,8 @@ class Wire(Link):
     async def dequeue(self, *args: Any) -> list[Claimed]:
         await self._pass()
         claimed = await super().dequeue(*args)
-        if claimed and self.after_dequeue is not None:
-            await self.after_dequeue()
+        if claimed and "dequeue" in self.after:
+            await self.after["dequeue"]()
         if self.dequeues_lost and claimed:
             self.dequeues_lost -= 1
             raise StoreUnavailable("the connection broke before the answer came")
@@ -201,6 +208,25 @@ async def running(process: EngineUnderTest) -> AsyncIterator[asyncio.Task[None]]
     task = asyncio.create_task(process.run_until_idle())
     try:
         yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@asynccontextmanager
+async def retrying(clock: ManualClock) -> AsyncIterator[None]:
+    """Let what waits a moment for the store try again: move the clock to such moments."""
+
+    async def move() -> None:
+        while True:
+            await asyncio.sleep(0)
+            due = clock.next_due()
+            if due is not None and due - clock.now() <= MOMENT:
+                clock.advance(due - clock.now())
+
+    task = asyncio.create_task(move())
+    try:
+        yield
     finally:
         task.cancel()
         await asyncio.wait([task])

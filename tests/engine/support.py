@@ -153,7 +153,7 @@ class Machine:
         """Start a process: an engine with a worker, which dies at a chosen write."""
         self.link = Link(self.store, crash_at=crash_at, before=before)
         engine = Engine(
-            self.link,  # type: ignore[arg-type]
+            self.link,
             self.registry,
             config=EngineConfig(drain=0),
             site=Site("host", 1),

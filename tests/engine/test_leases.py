@@ -314,7 +314,7 @@ async def test_a_dequeue_that_is_slow_is_not_taken_for_one_that_was_lost(url: st
         assert worker is not None
         eid = await process.engine.start("steps")
         dequeued, go = asyncio.Event(), asyncio.Event()
-        process.wire.after_dequeue = lambda: _hold(dequeued, go)
+        process.wire.after["dequeue"] = lambda: _hold(dequeued, go)
         running_once = asyncio.create_task(worker.run_once())
         await dequeued.wait()
         for _ in range(3):

@@ -253,8 +253,8 @@ async def test_executions_draw_different_chances(url: str) -> None:
     assert len({value for result in results for value in result}) == 4
 
 
-async def test_an_execution_that_kills_its_workers_is_parked(url: str) -> None:
-    """Ten recoveries are allowed, the next one parks; a message makes the count begin again."""
+async def test_ten_recoveries_without_an_outcome_are_allowed(url: str) -> None:
+    """The next one parks the execution; a message makes the count begin again."""
     runs = Runs()
     registry, gate = two_steps(runs)
     async with cluster(registry, url) as machines:

@@ -10,7 +10,15 @@ import pytest
 
 from perdure import Context, Registry, RetryPolicy, StoreUnavailable, step_info
 from perdure.ports.commands import Append, Command, CreateExecution, EndExecution, Send, Suspend
-from tests.engine.cluster import Gate, Process, cluster, entry_of, holds, nothing_left, running
+from tests.engine.cluster import (
+    Gate,
+    cluster,
+    entry_of,
+    holds,
+    nothing_left,
+    retrying,
+    running,
+)
 from tests.engine.support import Runs, trace
 
 MINUTE = timedelta(minutes=1)
@@ -40,12 +48,10 @@ def working(runs: Runs, gate: Gate | None = None) -> Registry:
     return registry
 
 
-async def let_retry(process: Process, times: int = 10) -> None:
-    """Move the clock a little so that what waits for the store tries again."""
-    for _ in range(times):
-        for _ in range(10):
-            await asyncio.sleep(0)
-        process.clock.advance(1)
+async def turns(number: int = 20) -> None:
+    """Let the event loop turn a few times."""
+    for _ in range(number):
+        await asyncio.sleep(0)
 
 
 async def test_engine_calls_raise_while_the_store_is_unavailable(url: str) -> None:
@@ -55,7 +61,7 @@ async def test_engine_calls_raise_while_the_store_is_unavailable(url: str) -> No
         engine = process.engine
         eid = await engine.start("work")
         process.wire.down = True
-        for call in (
+        calls = (
             lambda: engine.start("work"),
             lambda: engine.start_many("work", [[], []]),
             lambda: engine.signal(eid, "x", 1),
@@ -66,14 +72,16 @@ async def test_engine_calls_raise_while_the_store_is_unavailable(url: str) -> No
             lambda: engine.frames(eid),
             lambda: engine.lease(eid),
             engine.store_info,
-        ):
-            with pytest.raises(StoreUnavailable):
-                await call()
-        with pytest.raises(StoreUnavailable):
-            await anext(engine.watch(eid))
-        process.wire.down = False
-        await let_retry(process)
-        assert len((await engine.executions()).items) == 1
+            lambda: anext(engine.watch(eid)),
+        )
+        async with retrying(machines.clock):
+            for call in calls:
+                with pytest.raises(StoreUnavailable, match="has cut the wire"):
+                    await call()
+            process.wire.down = False
+            other = await engine.start("work", key="afterwards")
+        rows = (await engine.executions()).items
+        assert [row.eid for row in rows] == [other, eid]
         mail = await engine.store.mail(eid)
         assert mail is not None
         assert mail.messages == ()
@@ -88,11 +96,11 @@ async def test_an_execution_waits_for_the_store_and_spends_no_attempt(url: str) 
             await gate.entered.wait()
             process.wire.down = True
             gate.opened.set()
-            await let_retry(process)
-            assert not task.done()
-            process.wire.down = False
-            await let_retry(process)
-            await task
+            async with retrying(machines.clock):
+                await turns()
+                assert not task.done()
+                process.wire.down = False
+                await task
         await process.engine.signal(eid, "x", "hello")
         await process.run_until_idle()
         row = await process.engine.execution(eid)
@@ -107,16 +115,14 @@ async def test_a_worker_that_cannot_dequeue_tries_again(url: str) -> None:
     async with cluster(working(runs, gate), url) as machines:
         process = await machines.boot(worker=False)
         operator = await machines.boot(worker=False)
-        async with process.engine.worker(upkeep=False):
+        async with process.engine.worker(upkeep=False) as worker, retrying(machines.clock):
             process.wire.down = True
             eid = await operator.engine.start("work")
-            process.engine._workers[0].poke()  # noqa: SLF001 - what a notice of the store does
-            await let_retry(process)
+            worker.poke()
+            await turns()
             assert await operator.engine.status(eid) == "pending"
             process.wire.down = False
-            moving = asyncio.create_task(let_retry(process))
             await entry_of(process.engine, eid, "execution.suspended")
-            await moving
 
 
 async def test_a_wait_for_an_end_outlasts_the_failure(url: str) -> None:
@@ -126,41 +132,74 @@ async def test_a_wait_for_an_end_outlasts_the_failure(url: str) -> None:
         process = await machines.boot()
         eid = await process.engine.start("work")
         process.wire.down = True
-        waiting = asyncio.create_task(process.engine.result(eid))
-        await let_retry(process, 3)
-        process.wire.down = False
-        await let_retry(process, 3)
-        await process.run_until_idle()
-        await process.advance(2 * MINUTE)
-        assert await waiting == [1, None, 1]
+        async with retrying(machines.clock):
+            waiting = asyncio.create_task(process.engine.result(eid))
+            await turns()
+            process.wire.down = False
+            await process.run_until_idle()
+            await process.engine.signal(eid, "x", None)
+            await process.run_until_idle()
+            assert await waiting == [1, None, 1]
 
 
-async def test_a_timeout_is_not_decided_while_the_channel_cannot_be_read(url: str) -> None:
-    """A message is there; the owner cannot see it, and must not take that for its absence."""
+def beside_a_step(gate: Gate) -> Registry:
+    """Give a workflow that receives with a timeout while a step runs."""
     registry = Registry()
-    gate = Gate()
 
     @registry.workflow("owned", version="1")
     async def owned(ctx: Context) -> Any:
         _, message = await ctx.gather(ctx.step(gate.wait), ctx.receive("x", timeout=MINUTE))
         return message.payload if message else None
 
-    async with cluster(registry, url) as machines:
+    return registry
+
+
+async def test_a_timeout_is_not_decided_while_the_channel_cannot_be_read(url: str) -> None:
+    """A message is there; the owner cannot see it, and must not take that for its absence."""
+    gate = Gate()
+    async with cluster(beside_a_step(gate), url) as machines:
         process = await machines.boot()
         operator = await machines.boot(worker=False)
-        eid = await process.engine.start(owned)
+        eid = await process.engine.start("owned")
         async with running(process) as task:
             await gate.entered.wait()
             await process.engine.committer.idle()
             await operator.engine.signal(eid, "x", "in time")
             process.wire.down = True
             machines.clock.advance(MINUTE)
-            await let_retry(process)
-            process.wire.down = False
-            await let_retry(process)
+            async with retrying(machines.clock):
+                await turns()
+                process.wire.down = False
+                gate.opened.set()
+                await task
+        assert (await process.engine.execution(eid)).result == "in time"
+
+
+async def test_a_message_that_comes_while_the_owner_looks_makes_it_look_again(url: str) -> None:
+    """What it was about to learn is older than the message."""
+    gate = Gate()
+    async with cluster(beside_a_step(gate), url) as machines:
+        process = await machines.boot()
+        engine = process.engine
+        eid = await engine.start("owned")
+        looked, go = asyncio.Event(), asyncio.Event()
+
+        async def hold() -> None:
+            looked.set()
+            await go.wait()
+
+        async with running(process) as task:
+            await gate.entered.wait()
+            await engine.committer.idle()
+            process.wire.after["mail"] = hold
+            await engine.signal(eid, "unheard", None)
+            await looked.wait()
+            await engine.signal(eid, "x", "meanwhile")
+            go.set()
+            await entry_of(engine, eid, "frame.fulfilled", "root/receive#0")
             gate.opened.set()
             await task
-        assert (await process.engine.execution(eid)).result == "in time"
+        assert (await engine.execution(eid)).result == "meanwhile"
 
 
 COMMITS = [CreateExecution, Send, Append, Suspend, EndExecution]
@@ -180,12 +219,11 @@ async def test_a_commit_whose_answer_was_lost_is_applied_once(url: str, kind: ty
                 process.wire.answers_lost = 1
 
         process.wire.before_commit = lose
-        moving = asyncio.create_task(let_retry(process, 30))
-        eid = await process.engine.start("work")
-        await process.run_until_idle()
-        assert await process.engine.signal(eid, "x", "hello") == 1
-        await process.run_until_idle()
-        await moving
+        async with retrying(machines.clock):
+            eid = await process.engine.start("work")
+            await process.run_until_idle()
+            assert await process.engine.signal(eid, "x", "hello") == 1
+            await process.run_until_idle()
         row = await process.engine.execution(eid)
         assert (row.status, row.result, row.epoch) == ("completed", [1, "hello", 1], 2)
         assert len((await process.engine.executions()).items) == 1
@@ -214,13 +252,12 @@ async def test_a_lost_answer_is_not_taken_for_that_of_the_next_batch(url: str) -
             await process.engine.signal(first, "x", "of unknown fate")
         process.wire.before_commit = None
         process.wire.down = False
-        moving = asyncio.create_task(let_retry(process, 30))
-        second = await process.engine.start("work", key="second")
-        assert second != first
-        assert await process.engine.status(second) == "pending"
-        assert await process.engine.signal(first, "x", "again") == 2
-        await process.run_until_idle()
-        await moving
+        async with retrying(machines.clock):
+            second = await process.engine.start("work", key="second")
+            assert second != first
+            assert await process.engine.status(second) == "pending"
+            assert await process.engine.signal(first, "x", "again") == 2
+            await process.run_until_idle()
         assert (await process.engine.execution(first)).result == [1, "of unknown fate", 1]
 
 
@@ -255,9 +292,8 @@ async def test_a_batch_of_operators_and_runners_survives_a_lost_answer(url: str)
         with pytest.raises(StoreUnavailable):
             await behind
         process.wire.down = False
-        moving = asyncio.create_task(let_retry(process, 30))
-        await process.run_until_idle()
-        await moving
+        async with retrying(machines.clock):
+            await process.run_until_idle()
         assert [await process.engine.status(eid) for eid in eids] == ["suspended"] * 3
         assert runs["first"] == 5, "the start of unknown fate was applied"
         again = await process.engine.start_result("work", key="behind")
@@ -273,10 +309,9 @@ async def test_an_engine_closes_although_its_store_is_gone(url: str) -> None:
             await gate.entered.wait()
             process.wire.down = True
             gate.opened.set()
-            await let_retry(process, 2)
-            closing = asyncio.create_task(process.engine.close())
-            await let_retry(process, 10)
-            await closing
+            async with retrying(machines.clock):
+                await turns()
+                await process.engine.close()
         second = await machines.boot()
         await second.advance(2 * MINUTE)
         await second.advance(2 * MINUTE)

@@ -27,10 +27,17 @@ async def approve_once(_ctx: Context) -> str:
 
 
 @registry.workflow("approve", version="2")
-async def approve(ctx: Context, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG001 - they are for a test to look at
-    """Wait for a message and return what it carries."""
+async def approve(ctx: Context, *_args: Any, **_options: Any) -> Any:
+    """Wait for a message and return what it carries; take any arguments."""
     answer = await ctx.receive("approval", timeout=timedelta(days=1))
     return None if answer is None else answer.payload
+
+
+@registry.workflow("collect", version="1")
+async def collect(ctx: Context, count: int) -> list[Any]:
+    """Wait for messages and return what they carry."""
+    found = [await ctx.receive("item") for _ in range(count)]
+    return [message.payload for message in found if message is not None]
 
 
 @registry.workflow("fail", version="1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import signal
@@ -108,27 +107,3 @@ def test_the_sample_runs_by_the_commands_of_its_readme(tmp_path: Path) -> None:
     assert '"Hello, Ada!"' in shown.splitlines()
     assert "execution.completed" in shown
     assert "ConnectionError: the guest book is busy" in shown
-
-
-def test_the_sample_survives_the_worker(tmp_path: Path) -> None:
-    in_pipe("init", cwd=tmp_path)
-    settings = {"PERDURE_APP": "app:registry"}
-    eid = in_pipe("start", "hello", "ada", cwd=tmp_path, env=settings).stdout.strip()
-    in_pipe("signal", eid, "answer", "no", cwd=tmp_path, env=settings)
-    with subprocess.Popen(
-        [*COMMAND, "worker", "--session-ttl", "0.5"],
-        cwd=tmp_path,
-        env=environment(**settings),
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as worker:
-        assert worker.stdout is not None
-        assert "is up" in worker.stdout.readline()
-        worker.kill()
-    with subprocess.Popen(
-        [*COMMAND, "worker"], cwd=tmp_path, env=environment(**settings), stdout=subprocess.DEVNULL
-    ) as worker:
-        done = in_pipe("result", eid, "--json", cwd=tmp_path)
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait() == 0
-    assert json.loads(done.stdout) == "Ada was not greeted"

@@ -113,7 +113,7 @@ def test_a_terminal_shows_one_execution(
     assert all(part in text for part in expected[view]), text
 
 
-@pytest.mark.parametrize("command", ["list", "status", "status --journal", "result"])
+@pytest.mark.parametrize("command", ["list", "status --journal", "result"])
 def test_nothing_that_was_stored_steers_the_terminal(
     filled: Filled, tmp_path: Path, command: str
 ) -> None:
@@ -125,7 +125,7 @@ def test_nothing_that_was_stored_steers_the_terminal(
     assert "\x1b[31mno" not in shown
 
 
-@pytest.mark.parametrize("command", ["list", "status EID", "status EID --journal", "store info"])
+@pytest.mark.parametrize("command", ["list", "status EID --journal"])
 def test_no_color_is_honoured(url: str, eid: str, tmp_path: Path, command: str) -> None:
     args = command.replace("EID", eid).split()
     settings = {"NO_COLOR": "1"}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.surfaces.cli.typed import read_value
 from tests.surfaces.support import Cli
 
 NOBODY = str(uuid.uuid4())
@@ -42,15 +43,23 @@ def test_start_creates_the_store_and_the_execution_is_durable(cli: Cli) -> None:
         ('"12"', "12"),
         ("NaN", "NaN"),
         ("ünï", "ünï"),
+        ("", ""),
+        ("null", None),
+        ("\udcff", "\udcff"),
+        ("[" * 100_000, "[" * 100_000),
         ('{"a": [1, 2.5, null, true]}', {"a": [1, 2.5, None, True]}),
     ],
 )
-def test_arguments_are_json_if_they_are_json_else_text(cli: Cli, typed: str, value: object) -> None:
-    eid = cli.done("start", "approve", typed, "--kw", f"note={typed}")
-    assert cli.documents("status", eid)[0]["args"] == [[value], {"note": value}]
-    cli.done("signal", eid, "approval", typed)
-    cli.run_worker()
-    assert cli.documents("result", eid) == [value]
+def test_a_value_is_json_if_it_is_json_else_text(typed: str, value: object) -> None:
+    assert read_value(typed) == value
+
+
+def test_arguments_are_values_and_arrive_as_such(cli: Cli) -> None:
+    eid = cli.done("start", "approve", "7", "INV-7", "--kw", "lines=[1, 2]", "--kw", "note=a=b")
+    assert cli.documents("status", eid)[0]["args"] == [
+        [7, "INV-7"],
+        {"lines": [1, 2], "note": "a=b"},
+    ]
 
 
 def test_an_argument_that_begins_with_a_dash_follows_two_dashes(cli: Cli) -> None:
@@ -193,21 +202,13 @@ def test_signal_prints_the_sequence(cli: Cli, held: str) -> None:
     assert cli.documents("result", held) == ["yes"]
 
 
-@pytest.mark.parametrize(
-    ("given", "value"),
-    [
-        ("yes\n", "yes"),
-        ('{"verdict": "yes"}\n', {"verdict": "yes"}),
-        ("a\nb\n\n", "a\nb"),
-        ("", ""),
-    ],
-)
-def test_signal_reads_the_payload_from_the_standard_input(
-    cli: Cli, held: str, given: str, value: object
-) -> None:
-    cli.done("signal", held, "approval", "-", input_=given)
+def test_signal_reads_the_payload_from_the_standard_input(cli: Cli) -> None:
+    given = {"yes\n": "yes", '{"a": 1}\n': {"a": 1}, "a\nb\n\n": "a\nb", "": ""}
+    eid = cli.done("start", "collect", len(given))
+    for text in given:
+        cli.done("signal", eid, "item", "-", input_=text)
     cli.run_worker()
-    assert cli.documents("result", held) == [value]
+    assert cli.documents("result", eid) == [list(given.values())]
 
 
 def test_signal_refuses_what_is_no_text(cli: Cli, held: str) -> None:
@@ -218,9 +219,9 @@ def test_signal_refuses_what_is_no_text(cli: Cli, held: str) -> None:
 def test_signal_without_a_payload_sends_null_and_tells_who_sent_it(cli: Cli, held: str) -> None:
     cli.done("signal", held, "approval", "--by", "ada@example.com", "--correlation", "call 7")
     cli.run_worker()
-    assert cli.documents("result", held) == [None]
     entries = cli.documents("status", held, "--journal")
     (message,) = [one["payload"]["message"] for one in entries if one["type"] == "frame.fulfilled"]
+    assert message["payload"] is None
     assert message["sent_by"]["id"] == "ada@example.com"
     assert message["correlation"] == "call 7"
 

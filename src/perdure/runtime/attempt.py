@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import random
 import sys
 import traceback as traceback_module
 from collections.abc import Callable, Coroutine
@@ -18,6 +19,8 @@ from uuid import UUID
 import msgspec
 
 from perdure.errors import InvalidArgument
+from perdure.model.entry import FrameFailed
+from perdure.model.retry import RetryPolicy
 from perdure.runtime.frames import StepCall
 from perdure.runtime.threads import Threads
 
@@ -167,6 +170,26 @@ else:
         context: contextvars.Context,
     ) -> asyncio.Task[None]:
         return loop.create_task(coroutine, context=context)
+
+
+def failure(
+    retry: RetryPolicy, fid: str, number: int, error: BaseException, *, now: int
+) -> FrameFailed:
+    """Decide what a failed attempt means: whether another one follows, and when."""
+    delay = None
+    if retry.retries(error):
+        delay = retry.delay_us(number, random.random())  # noqa: S311 - jitter, no secret
+    error_type, message, trace = describe_error(error)
+    return FrameFailed(
+        now,
+        fid,
+        number,
+        error_type,
+        message,
+        retryable=delay is not None,
+        retry_at=now + delay if delay else None,
+        traceback=trace,
+    )
 
 
 def describe_error(error: BaseException) -> tuple[str, str, str | None]:

@@ -35,6 +35,9 @@ class Source(Protocol):
     def settle(self, outcome: Outcome) -> None:
         """Take the answer."""
 
+    def fail(self, error: Exception) -> None:
+        """Take the news that `settle` raised."""
+
 
 class _Request:
     """A transition of an operator, who waits for its outcome."""
@@ -49,6 +52,10 @@ class _Request:
     def settle(self, outcome: Outcome) -> None:
         if not self.future.done():
             self.future.set_result(outcome)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 class Committer:
@@ -188,7 +195,7 @@ class Committer:
                 self._session = None
                 return None
             except StoreUnavailable:
-                _refuse_requests(sources, error)
+                _refuse_requests([*sources, *self._sources], error)
                 await self._clock.sleep(delay)
                 delay = min(delay * 2, RETRY_MAX_S)
             else:
@@ -202,8 +209,8 @@ class Committer:
             for source, outcome in zip(sources, committed.outcomes, strict=True):
                 try:
                     source.settle(outcome)
-                except Exception:
-                    log.exception("an execution could not go on; its lease will be lost")
+                except Exception as error:  # noqa: BLE001 - it is told, and the others go on
+                    source.fail(error)
             self._stirred(committed)
         finally:
             if not answered.done():

@@ -6,7 +6,7 @@ from typing import Any
 
 from perdure.errors import NondeterminismError, StepFailed
 from perdure.model import codec
-from perdure.model.entry import FrameStarted, PackedMessage
+from perdure.model.entry import FrameFailed, FrameStarted, PackedMessage
 from perdure.model.instants import from_us
 from perdure.model.memo import MemoTable
 from perdure.model.message import unpack_message
@@ -48,5 +48,9 @@ def outcome(table: MemoTable, frame: Frame[Any]) -> tuple[Any, Exception | None]
     fulfilled = table.fulfilled.get(fid)
     if fulfilled is not None:
         return value_of_wait(frame, fulfilled.message), None
-    last = table.failures[fid][-1]
-    return None, StepFailed(fid, last.error_type, last.message, last.attempt, last.traceback)
+    return None, step_failed(table.failures[fid][-1])
+
+
+def step_failed(entry: FrameFailed) -> StepFailed:
+    """Give the error that a final failure raises in the function."""
+    return StepFailed(entry.fid, entry.error_type, entry.message, entry.attempt, entry.traceback)

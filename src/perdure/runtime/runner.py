@@ -11,7 +11,7 @@ releases or ends the execution is a barrier, behind which nothing is handed over
 
 from __future__ import annotations
 
-import random
+import logging
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -21,21 +21,19 @@ from perdure.errors import (
     NondeterminismError,
     NotSerializable,
     PerdureError,
-    StepFailed,
     StepTimeout,
 )
 from perdure.model import codec
 from perdure.model.entry import (
     FrameAbandoned,
     FrameCompleted,
-    FrameFailed,
     FrameFulfilled,
     FrameStarted,
 )
 from perdure.model.instants import from_us
 from perdure.ports.commands import Consume, Done, Outcome, Release, Transition
 from perdure.runtime import barriers, recorded
-from perdure.runtime.attempt import Attempt, StepInfo, describe_error
+from perdure.runtime.attempt import Attempt, StepInfo, failure
 from perdure.runtime.code.replay import Driver
 from perdure.runtime.frames import Frame, StepCall
 from perdure.runtime.journal import Barrier, OwnedJournal
@@ -45,6 +43,9 @@ if TYPE_CHECKING:
     from perdure.ports.store import Claimed, Mail
     from perdure.runtime.alarms import Alarm
     from perdure.runtime.worker import Worker
+
+
+log = logging.getLogger("perdure.runner")
 
 
 class Runner:
@@ -82,6 +83,7 @@ class Runner:
         self._alarm: Alarm | None = None
         self._begun = False
         self._looking = False
+        self._look_again = False
         self._draining = False
 
     # -- begin -------------------------------------------------------------------------------
@@ -217,13 +219,16 @@ class Runner:
 
     def look(self) -> None:
         """Read the wake counter and the channels again, then go on with what is found."""
+        self._look_again = self._looking  # what is being read now may be older than the reason
         if not self._looking:
             self._looking = True
             self._worker.read_mail(self)
 
     def looked(self, mail: Mail | None) -> None:
-        """Take what a look found; ``None`` if the store could not be read."""
+        """Take what a look found; ``None`` if the store does not know the execution."""
         self._looking = False
+        if self._look_again:
+            self.look()
         if not self.alive:
             return
         if mail is not None:
@@ -241,6 +246,14 @@ class Runner:
         if at_once:
             self._drop_attempts()
         self._advance()
+
+    def fail(self, error: Exception) -> None:
+        """Give up without another write: this is a defect of perdure, not of the function.
+
+        The session still owns the execution; two beats later it is released.
+        """
+        log.error("execution %s could not go on here", self.eid, exc_info=error)
+        self.lose()
 
     def lose(self) -> None:
         """Stop without another write: somebody else owns the execution now."""
@@ -314,13 +327,7 @@ class Runner:
         if not frame.recorded:
             frame.recorded = True
             entry = FrameStarted(
-                self.now_us(),
-                frame.fid,
-                1,
-                frame.kind,
-                frame.name,
-                frame.digest,
-                frame.deadline,
+                self.now_us(), frame.fid, 1, frame.kind, frame.name, frame.digest, frame.deadline
             )
             self.journal.append(entry)
         frame.on = f"timer:{frame.fid}"
@@ -382,26 +389,18 @@ class Runner:
             self.finished(attempt, None, StepTimeout(attempt.info.fid, seconds))
 
     def _attempt_failed(self, frame: Frame[Any], number: int, error: BaseException) -> None:
-        retry = _call_of(frame).retry
-        now = self.now_us()
-        error_type, message, trace = describe_error(error)
-        delay = None
-        if retry.retries(error):
-            delay = retry.delay_us(number, random.random())  # noqa: S311 - jitter, no secret
-        retry_at = now + delay if delay else None
-        again = delay is not None
-        entry = FrameFailed(now, frame.fid, number, error_type, message, again, retry_at, trace)
+        entry = failure(_call_of(frame).retry, frame.fid, number, error, now=self.now_us())
         frame.attempts = number
-        if not again:
-            failure = StepFailed(frame.fid, error_type, message, number, trace)
-            failure.__cause__ = error
-            self.journal.append_outcome(frame, entry, None, failure)
+        if not entry.retryable:
+            final = recorded.step_failed(entry)
+            final.__cause__ = error
+            self.journal.append_outcome(frame, entry, None, final)
             return
         self.journal.append(entry)
-        if retry_at is None:
+        if entry.retry_at is None:
             self._request(frame)
         else:
-            self._back_off(frame, retry_at)
+            self._back_off(frame, entry.retry_at)
 
     def _back_off(self, frame: Frame[Any], retry_at: int) -> None:
         frame.on = f"timer:{frame.fid}"

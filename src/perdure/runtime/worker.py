@@ -263,7 +263,14 @@ class Worker:
         runner = Runner(self, claimed)
         self._runners[runner.eid] = runner
         self._empty.clear()
-        self._loop.call_soon(runner.begin)  # never inside a task: it drives the function
+        self._loop.call_soon(self._begin_runner, runner)  # never inside a task: it drives
+
+    @staticmethod
+    def _begin_runner(runner: Runner) -> None:
+        try:
+            runner.begin()
+        except Exception as error:  # noqa: BLE001 - a defect must not leave a runner that is stuck
+            runner.fail(error)
 
     async def _name_missing(self) -> None:
         """Say once for each workflow version that tasks wait for it and this worker lacks it."""
@@ -384,11 +391,14 @@ class Worker:
         self._spawn(self._read_mail(runner))
 
     async def _read_mail(self, runner: Runner) -> None:
-        try:
-            mail = await self._store.mail(runner.eid)
-        except StoreUnavailable:
-            mail = None
-        runner.looked(mail)
+        while runner.alive:
+            try:
+                mail = await self._store.mail(runner.eid)
+            except StoreUnavailable:  # what it waits for cannot be decided without its mail
+                await self.clock.sleep(RETRY_S)
+            else:
+                runner.looked(mail)
+                return
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call something on the event loop; any thread may ask."""

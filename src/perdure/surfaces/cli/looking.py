@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from perdure.model.execution import ExecutionStatus
-from perdure.runtime.engine import LIMIT_MAX, Engine
+from perdure.runtime.engine import Engine
+from perdure.runtime.requests import LIMIT_MAX
 from perdure.surfaces.cli import views
 from perdure.surfaces.cli.output import Output, note
 from perdure.surfaces.cli.target import look
