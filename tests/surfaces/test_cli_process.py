@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -45,7 +46,12 @@ def test_version(cli: Cli) -> None:
 
 @pytest.mark.parametrize("args", [["nosuch"], ["store"], ["store", "nosuch"], ["--nosuch"]])
 def test_what_does_not_exist_is_a_usage_error(cli: Cli, args: list[str]) -> None:
-    assert "--help" in cli.complaint(2, *args)
+    assert "see perdure" in cli.complaint(2, *args).replace("root", "perdure")
+
+
+def test_a_slip_of_the_pen_is_pointed_out(cli: Cli) -> None:
+    assert cli.complaint(2, "lst").endswith("Did you mean 'list'?")
+    assert "--key" in cli.complaint(2, "start", "--kez")
 
 
 def test_no_option_is_taken_for_a_command(cli: Cli) -> None:
@@ -225,6 +231,30 @@ def test_a_reader_that_goes_away_is_no_error(url: str, tmp_path: Path) -> None:
         )
         assert done.stderr == b"", args
     os.close(writing)
+
+
+@pytest.mark.parametrize(("closed", "command"), [(1, "list"), (2, "list"), (0, "signal EID x -")])
+def test_a_closed_stream_is_no_error(
+    url: str, eid: str, tmp_path: Path, closed: int, command: str
+) -> None:
+    call = shlex.join([*COMMAND, *command.replace("EID", eid).split(), "--store", url])
+    done = subprocess.run(
+        ["sh", "-c", f"exec {call} {closed}>&-"],  # noqa: S607 - whichever sh there is
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_the_terminal_cannot_show_is_no_error(url: str, tmp_path: Path) -> None:
+    wrong = in_pipe(
+        "status", "Zoë", "--store", url, cwd=tmp_path, env={"PYTHONIOENCODING": "ascii"}
+    )
+    assert wrong.returncode == 2
+    assert r"Zo\xeb" in wrong.stderr
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

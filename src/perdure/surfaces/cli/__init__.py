@@ -7,7 +7,9 @@ and are imported when the command runs. A command never reaches past the engine 
 from __future__ import annotations
 
 import io
+import os
 import sys
+from pathlib import Path
 
 USAGE = 2
 
@@ -18,10 +20,7 @@ def main() -> None:
     The exit code is 0 when it is done, 1 when it was refused or something was not found, and 2 when
     what was typed cannot be meant.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # A character that the terminal cannot show must not end a command.
-            stream.reconfigure(errors="backslashreplace")
+    _settle_streams()
     try:
         from perdure.surfaces.cli.app import app  # noqa: PLC0415 - the extra may be missing
     except ModuleNotFoundError as error:
@@ -32,3 +31,14 @@ def main() -> None:
         print(f"perdure: {message}install perdure[cli]", file=sys.stderr)  # noqa: T201
         sys.exit(USAGE)
     app(prog_name="perdure")
+
+
+def _settle_streams() -> None:
+    """Make sure that a command can read and write, however it was started."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the caller has closed it
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A character that the terminal cannot show must not end a command.
+            stream.reconfigure(errors="backslashreplace")

@@ -73,7 +73,8 @@ class Commands(TyperGroup):
             context = getattr(error, "ctx", None)
             path = context.command_path if context is not None else "perdure"
             sentence = " ".join(error.format_message().split()).rstrip(".")
-            note(f"perdure: {sentence}; see {path} --help")
+            hint = "" if sentence.endswith("?") else f"; see {path} --help"
+            note(f"perdure: {sentence}{hint}")
             code = error.exit_code
         except typer.Abort:
             code = REFUSED

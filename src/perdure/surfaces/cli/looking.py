@@ -65,9 +65,11 @@ def status(
 def list_executions(
     *,
     status: Annotated[
-        list[ExecutionStatus] | None,
+        list[str] | None,
         typer.Option(
-            "--status", metavar="STATUS", help="Only in this status; again for another one, too."
+            "--status",
+            metavar="STATUS",
+            help=f"Only {', '.join(ExecutionStatus)}; again for a further one.",
         ),
     ] = None,
     workflow: Annotated[

@@ -53,9 +53,7 @@ TimeoutOption = Annotated[
         "--timeout", min=0, metavar="SECONDS", help="How long to wait; for ever if not given."
     ),
 ]
-EidArgument = Annotated[
-    str, typer.Argument(metavar="EID", show_default=False, help="The id of the execution.")
-]
+EidArgument = Annotated[str, typer.Argument(metavar="EID", help="The id of the execution.")]
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
 _SPANS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -66,7 +64,7 @@ def read_eid(typed: str) -> UUID:
     try:
         return parse_eid(typed)
     except InvalidArgument as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(str(error), param_hint="EID") from error
 
 
 def read_actor(typed: str) -> Actor:

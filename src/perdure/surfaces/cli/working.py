@@ -31,48 +31,52 @@ from perdure.surfaces.cli.typed import (
 )
 from perdure.surfaces.cli.wording import printable
 
+DEFAULTS = EngineConfig()
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 SHOWN_MAX = 8
 """So many workflows the line that says that the worker is up names."""
 
 
+QueueOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--queue", metavar="NAME", help="A queue to work on; again for the next.  [default]"
+    ),
+]
+DrainOption = Annotated[
+    float,
+    typer.Option(
+        "--drain", min=0, metavar="SECONDS", help="How long running steps have at the end."
+    ),
+]
+MaxExecutionsOption = Annotated[
+    int,
+    typer.Option("--max-executions", min=1, metavar="N", help="Own at most so many at one time."),
+]
+MaxStepsOption = Annotated[
+    int,
+    typer.Option("--max-steps", min=1, metavar="N", help="Run at most so many steps at one time."),
+]
+SessionTtlOption = Annotated[
+    float,
+    typer.Option(
+        "--session-ttl",
+        metavar="SECONDS",
+        help="Silent for so long, it counts as dead, and others take over.",
+    ),
+]
+
+
 def worker(
     *,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--queue", metavar="NAME", help="A queue to work on; again for the next. [default]"
-        ),
-    ] = None,
+    queue: QueueOption = None,
     once: Annotated[
         bool, typer.Option("--once", help="Stop as soon as there is nothing left to do.")
     ] = False,
-    drain: Annotated[
-        float,
-        typer.Option(
-            "--drain", min=0, metavar="SECONDS", help="How long running steps have at the end."
-        ),
-    ] = EngineConfig().drain,
-    max_executions: Annotated[
-        int,
-        typer.Option(
-            "--max-executions", min=1, metavar="N", help="Own at most so many at one time."
-        ),
-    ] = 1_000,
-    max_steps: Annotated[
-        int,
-        typer.Option(
-            "--max-steps", min=1, metavar="N", help="Run at most so many steps at one time."
-        ),
-    ] = 256,
-    session_ttl: Annotated[
-        float,
-        typer.Option(
-            "--session-ttl",
-            metavar="SECONDS",
-            help="Silent for so long, it counts as dead, and others take over.",
-        ),
-    ] = EngineConfig().session_ttl,
+    drain: DrainOption = DEFAULTS.drain,
+    max_executions: MaxExecutionsOption = 1_000,
+    max_steps: MaxStepsOption = 256,
+    session_ttl: SessionTtlOption = DEFAULTS.session_ttl,
     no_upkeep: Annotated[
         bool,
         typer.Option("--no-upkeep", help="Neither fire timers nor recover executions."),
