@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import uuid
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,20 @@ def test_a_file_that_is_no_store_is_refused_and_kept(
     path.write_text("Dear Ada,\n" * 500, encoding="utf-8")
     cli.complaint(1, *command, "--store", f"sqlite:///{path}")
     assert path.read_text(encoding="utf-8") == "Dear Ada,\n" * 500
+
+
+def test_a_store_of_a_newer_perdure_is_refused(cli: Cli, tmp_path: Path) -> None:
+    cli.done("start", "approve")
+    with closing(sqlite3.connect(tmp_path / "test.db")) as connection, connection:
+        connection.execute("UPDATE meta SET value = '999' WHERE key = 'schema_version'")
+    for command in (["list"], ["start", "approve"], ["worker", "--once"]):
+        assert "upgrade perdure" in cli.complaint(1, *command)
+
+
+def test_a_store_in_no_directory_is_refused_and_none_is_made(cli: Cli, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'nowhere' / 'test.db'}"
+    assert "nowhere" in cli.complaint(1, "start", "approve", "--store", url)
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_status_tells_every_fact_in_a_pipe(cli: Cli) -> None:

@@ -234,10 +234,9 @@ def test_a_reader_that_goes_away_is_no_error(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("closed", "command"), [(1, "list"), (2, "list"), (0, "signal EID x -")])
-def test_a_closed_stream_is_no_error(
-    url: str, eid: str, tmp_path: Path, closed: int, command: str
-) -> None:
-    call = shlex.join([*COMMAND, *command.replace("EID", eid).split(), "--store", url])
+def test_a_closed_stream_is_no_error(cli: Cli, tmp_path: Path, closed: int, command: str) -> None:
+    eid = cli.done("start", "approve")
+    call = shlex.join([*COMMAND, *command.replace("EID", eid).split(), "--store", cli.url])
     done = subprocess.run(
         ["sh", "-c", f"exec {call} {closed}>&-"],  # noqa: S607 - whichever sh there is
         cwd=tmp_path,

@@ -154,6 +154,12 @@ def test_an_unknown_workflow_or_version_is_refused_by_name(cli: Cli) -> None:
     assert "1, 2" in sentence
 
 
+@pytest.mark.parametrize("args", [["nosuch"], ["approve", "--version", "9"], ["greet"]])
+def test_a_refused_start_leaves_no_store_behind(cli: Cli, args: list[str]) -> None:
+    assert cli("start", *args).exit_code != 0
+    assert not store_of(cli).exists()
+
+
 def test_start_can_wait_for_the_result(cli: Cli) -> None:
     eid = cli.done("start", "greet", "Ada", "--key", "greet:ada")
     cli.run_worker()

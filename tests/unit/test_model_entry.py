@@ -149,7 +149,10 @@ RECORDED: list[tuple[bytes, KnownEntry]] = [
         FrameSuspended(7, "root/f#0", 1, "timer:root/f#0", 9),
     ),
     (
-        b'["frame.fulfilled",7,"root/r#0",1,"channel:x",[3,"x",null,{"kind":"system","id":"s"},6,"c"]]',
+        (
+            b'["frame.fulfilled",7,"root/r#0",1,"channel:x",'
+            b'[3,"x",null,{"kind":"system","id":"s"},6,"c"]]'
+        ),
         FrameFulfilled(
             7,
             "root/r#0",

@@ -34,7 +34,7 @@ OPTIONS = st.builds(
     priority=st.integers(0, PRIORITY_MAX),
     baggage=LABELS,
     tags=LABELS,
-    not_before=st.none() | st.datetimes(datetime(1900, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - hypothesis adds the timezone
+    not_before=st.none() | st.datetimes(timezones=st.just(UTC)),
 )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from perdure.model.codec import decode, encode
+from perdure.model.codec import decode
 from perdure.model.entry import (
     AnyEntry,
     ExecutionCompleted,
@@ -31,32 +31,17 @@ from perdure.model.entry import (
 )
 from perdure.model.memo import MemoTable, fold
 from perdure.model.provenance import Actor
-
-STEP, RECEIVE, SLEEP = "root/f#0", "root/receive#0", "root/sleep#0"
-CHANNEL_X = "channel:e.x"
-
-
-def started(fid: str, kind: str = "step", deadline: int | None = None) -> FrameStarted:
-    return FrameStarted(1, fid, 1, kind, "f", "digest", deadline)
-
-
-def completed(fid: str, value: Any = 1, attempt: int = 1) -> FrameCompleted:
-    return FrameCompleted(1, fid, attempt, encode(fid, value))
-
-
-def failed(fid: str, attempt: int = 1, *, retry: bool, at: int | None = None) -> FrameFailed:
-    return FrameFailed(1, fid, attempt, "ValueError", f"attempt {attempt}", retry, at)
-
-
-def fulfilled(fid: str, on: str, seq: int | None = None, channel: str = "x") -> FrameFulfilled:
-    message = None
-    if seq is not None:
-        message = PackedMessage(seq, channel, encode(fid, seq), Actor.system("s"), 1)
-    return FrameFulfilled(1, fid, 1, on, message)
-
-
-def recovered(times: int) -> list[AnyEntry]:
-    return [ExecutionResumed(1, "recovery") for _ in range(times)]
+from tests.unit.entries import (
+    CHANNEL_X,
+    RECEIVE,
+    SLEEP,
+    STEP,
+    completed,
+    failed,
+    fulfilled,
+    recovered,
+    started,
+)
 
 
 def plain(value: Any) -> Any:
@@ -293,56 +278,6 @@ def test_the_last_retry_counts() -> None:
 
 def test_a_retry_at_the_epoch_is_a_retry() -> None:
     assert fold([failed(STEP, retry=True, at=0)]).retry_at == {STEP: 0}
-
-
-# -- waits ------------------------------------------------------------------------------------
-
-
-def test_a_wait_lasts_until_it_is_fulfilled() -> None:
-    table = fold([started(RECEIVE, "receive"), FrameSuspended(1, RECEIVE, 1, CHANNEL_X)])
-    assert table.suspended == {RECEIVE: CHANNEL_X}
-    entry = fulfilled(RECEIVE, CHANNEL_X, 1)
-    fold([entry], table)
-    assert table.suspended == {}
-    assert table.fulfilled == {RECEIVE: entry}
-
-
-def test_a_wait_is_fulfilled_once() -> None:
-    first, second = fulfilled(RECEIVE, CHANNEL_X, 1), fulfilled(RECEIVE, CHANNEL_X, 2)
-    table = fold([started(RECEIVE, "receive"), first, second])
-    assert table.fulfilled == {RECEIVE: first}
-    assert (table.order, table.consumed) == ([RECEIVE], {"x": 1})
-
-
-def test_an_abandoned_frame_waits_for_nothing() -> None:
-    table = fold(
-        [
-            started(RECEIVE, "receive"),
-            FrameSuspended(1, RECEIVE, 1, CHANNEL_X),
-            FrameAbandoned(1, RECEIVE, "gather failed"),
-        ]
-    )
-    assert (table.suspended, table.abandoned, table.order) == ({}, {RECEIVE}, [])
-
-
-def test_each_channel_is_consumed_on_its_own() -> None:
-    table = fold(
-        [
-            started("root/receive#0", "receive"),
-            started("root/receive#1", "receive"),
-            started("root/receive#2", "receive"),
-            fulfilled("root/receive#0", CHANNEL_X, 1),
-            fulfilled("root/receive#2", "channel:e.y", 4, channel="y"),
-            fulfilled("root/receive#1", CHANNEL_X, 3),
-        ]
-    )
-    assert table.consumed == {"x": 3, "y": 4}
-
-
-def test_a_timeout_consumes_nothing() -> None:
-    table = fold([started(RECEIVE, "receive", 9), fulfilled(RECEIVE, CHANNEL_X)])
-    assert table.consumed == {}
-    assert table.order == [RECEIVE]
 
 
 # -- recoveries and the end -------------------------------------------------------------------

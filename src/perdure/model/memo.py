@@ -24,6 +24,7 @@ from perdure.model.entry import (
     FrameFulfilled,
     FrameStarted,
     FrameSuspended,
+    PackedMessage,
 )
 
 WAITING_KINDS = frozenset({"receive", "sleep"})
@@ -44,6 +45,8 @@ class MemoTable:
         abandoned: frames that deliver nothing any more.
         order: the frames with an outcome, in the order of their outcomes in the journal.
         consumed: the last sequence number consumed on each channel.
+        returned: messages, by channel and number, whose frames were abandoned before the function
+            was told of them: another frame consumes them.
         recoveries: how often the execution was recovered since its last outcome.
         terminal: whether the execution has ended.
         tail: the number of the last entry.
@@ -58,6 +61,7 @@ class MemoTable:
     abandoned: set[str] = field(default_factory=set)
     order: list[str] = field(default_factory=list)
     consumed: dict[str, int] = field(default_factory=dict)
+    returned: dict[tuple[str, int], PackedMessage] = field(default_factory=dict)
     recoveries: int = 0
     terminal: bool = False
     tail: int = 0
@@ -131,13 +135,19 @@ def _fulfilled(table: MemoTable, entry: FrameFulfilled) -> None:
     table.fulfilled[entry.fid] = entry
     table.order.append(entry.fid)
     if entry.message is not None:
-        table.consumed[entry.message.channel] = entry.message.seq
+        channel, seq = entry.message.channel, entry.message.seq
+        table.consumed[channel] = max(seq, table.consumed.get(channel, 0))
+        table.returned.pop((channel, seq), None)
 
 
 def _abandoned(table: MemoTable, entry: FrameAbandoned) -> None:
     table.abandoned.add(entry.fid)
     table.suspended.pop(entry.fid, None)
     table.retry_at.pop(entry.fid, None)
+    fulfilled = table.fulfilled.get(entry.fid)
+    if fulfilled is not None and fulfilled.message is not None:
+        message = fulfilled.message
+        table.returned[message.channel, message.seq] = message
 
 
 def _resumed(table: MemoTable, entry: ExecutionResumed) -> None:

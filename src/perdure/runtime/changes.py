@@ -54,7 +54,9 @@ class Changes:
             await asyncio.wait(tasks)
         for waiting in [self._any, *self._ends.values()]:
             for future in waiting:
-                future.cancel()
+                if not future.done():
+                    future.set_exception(StoreUnavailable("the engine was closed meanwhile"))
+                    future.exception()  # some of them may have lost their reader
 
     def fire(self, closed: Iterable[UUID] = ()) -> None:
         """Something was written; the executions in `closed` have ended."""

@@ -14,6 +14,7 @@ from perdure.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from perdure.model.codec import Decoder
+    from perdure.model.entry import PackedMessage
     from perdure.model.retry import RetryPolicy
     from perdure.runtime.attempt import Attempt
 
@@ -37,9 +38,6 @@ class Pending(Generic[T]):
     def __await__(self) -> Generator[Pending[T], None, T]:
         """Wait until it is done; return its value or raise its error."""
         if not self.done:
-            if self.abandoned:
-                message = f"{self!r} was abandoned, since a frame of the same gather failed"
-                raise InvalidArgument(message)
             yield self
         if self.error is not None:
             raise self.error
@@ -64,6 +62,12 @@ class Pending(Generic[T]):
             for watcher in watchers:
                 watcher(self)
 
+    def abandon(self) -> None:
+        """Finish it for good: whoever waits for it all the same gets an error."""
+        self.abandoned = True
+        message = f"{self!r} was abandoned, since a frame of the same gather failed"
+        self.resolve(error=InvalidArgument(message))
+
 
 class Frame(Pending[T]):
     """One node of the execution: a step, a receive or a sleep.
@@ -80,6 +84,7 @@ class Frame(Pending[T]):
         suspended: what the journal says it waits on, or ``None``.
         call: what a step runs.
         attempt: the attempt that runs now, if any.
+        message: the message that a receive has consumed, or ``None``.
     """
 
     __slots__ = (
@@ -92,6 +97,7 @@ class Frame(Pending[T]):
         "digest",
         "fid",
         "kind",
+        "message",
         "name",
         "on",
         "recorded",
@@ -111,6 +117,7 @@ class Frame(Pending[T]):
         self.suspended: str | None = None
         self.call: StepCall | None = None
         self.attempt: Attempt | None = None
+        self.message: PackedMessage | None = None
         self.channel = ""
         self.decoder: Decoder | None = None
 
@@ -172,8 +179,8 @@ class Gathered(Pending[list[Any]]):
         if self.done or self.abandoned:
             return
         if member.error is not None and not self._return_exceptions:
-            self._abandon([m for m in self.members if not m.done])
             self.resolve(error=member.error)
+            self._abandon([m for m in self.members if not m.done])
             return
         self._left -= 1
         if self._left == 0:

@@ -31,6 +31,12 @@ def value_of_wait(frame: Frame[Any], message: PackedMessage | None) -> Any:
     return from_us(frame.deadline or 0)
 
 
+def message_of(table: MemoTable, fid: str) -> PackedMessage | None:
+    """Give the message that the frame has consumed, if it has."""
+    fulfilled = table.fulfilled.get(fid)
+    return None if fulfilled is None else fulfilled.message
+
+
 def outcome(table: MemoTable, frame: Frame[Any]) -> tuple[Any, Exception | None]:
     """Give the outcome that the journal holds of a frame: its value, or its error.
 

@@ -78,8 +78,7 @@ class Runner:
         self._queued = 0
         self._gate_seq = 0
         self._passed: set[str] = set()
-        self._mailbox = Mailbox(self.table.consumed)
-        self._mailbox.accept(claimed.mail.messages)
+        self._mailbox = Mailbox(self.table, claimed.mail.messages)
         self._alarm: Alarm | None = None
         self._begun = False
         self._looking = False
@@ -149,6 +148,7 @@ class Runner:
             frame.deadline = started.deadline
             frame.attempts = len(table.failures.get(fid, ()))
             frame.suspended = table.suspended.get(fid)
+            frame.message = recorded.message_of(table, fid)
             if fid in table.abandoned:
                 return False
             if self.journal.has_outcome(fid):
@@ -191,6 +191,9 @@ class Runner:
         self._waits.pop(frame.fid, None)
         if frame.recorded and frame.fid not in self.table.abandoned:
             self.journal.append(FrameAbandoned(self.now_us(), frame.fid, reason))
+            if frame.message is not None:  # consumed, but the function was not told of it
+                self._mailbox.put_back(frame.message)
+                self.look()
 
     # -- what reaches it ---------------------------------------------------------------------
 
@@ -326,9 +329,8 @@ class Runner:
             return
         if not frame.recorded:
             frame.recorded = True
-            entry = FrameStarted(
-                self.now_us(), frame.fid, 1, frame.kind, frame.name, frame.digest, frame.deadline
-            )
+            now, fid = self.now_us(), frame.fid
+            entry = FrameStarted(now, fid, 1, frame.kind, frame.name, frame.digest, frame.deadline)
             self.journal.append(entry)
         frame.on = f"timer:{frame.fid}"
         if frame.kind == "receive":
@@ -431,7 +433,7 @@ class Runner:
                     frame.suspended = None
                 self._request(frame)
             return
-        message = self._mailbox.take(frame.channel) if frame.kind == "receive" else None
+        frame.message = message = self._mailbox.take(frame.channel)  # a sleep has no channel
         if message is not None:
             self.journal.also(Consume(self.eid, frame.channel, message.seq))
         elif not due:

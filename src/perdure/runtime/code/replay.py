@@ -192,7 +192,7 @@ class Driver:
             return
         if isinstance(pending, Frame):
             self._abandon_frame(pending, "gather failed")
-        pending.abandoned = True
+        pending.abandon()
         if isinstance(pending, Gathered):
             self._abandon_all(pending.members)
         elif isinstance(pending, Branch):

@@ -37,7 +37,8 @@ def _settle_streams() -> None:
     """Make sure that a command can read and write, however it was started."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # the caller has closed it
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
+            nowhere = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - it stays open
+            setattr(sys, name, nowhere)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A character that the terminal cannot show must not end a command.

@@ -62,16 +62,27 @@ def status(
     look(store, work, debug=debug)
 
 
+StatusOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--status",
+        metavar="STATUS",
+        help=f"Only {', '.join(ExecutionStatus)}; again for a further one.",
+    ),
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="WHEN",
+        help="Only created since then: 30m, 2h, 7d, or an instant in ISO 8601.",
+    ),
+]
+
+
 def list_executions(
     *,
-    status: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--status",
-            metavar="STATUS",
-            help=f"Only {', '.join(ExecutionStatus)}; again for a further one.",
-        ),
-    ] = None,
+    status: StatusOption = None,
     workflow: Annotated[
         str | None, typer.Option("--workflow", metavar="NAME", help="Only of this workflow.")
     ] = None,
@@ -85,14 +96,7 @@ def list_executions(
             "--text", metavar="TEXT", help="Only with this text in the workflow, the key or a tag."
         ),
     ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="WHEN",
-            help="Only created since then: 30m, 2h, 7d, or an instant in ISO 8601.",
-        ),
-    ] = None,
+    since: SinceOption = None,
     limit: Annotated[
         int,
         typer.Option("--limit", min=1, max=LIMIT_MAX, metavar="N", help="Show at most so many."),
