@@ -45,8 +45,9 @@ async def _wake(bench: Bench) -> float:
 async def _suspended(bench: Bench) -> dict[str, float]:
     few = await _fill(bench, "few", bench.pick(FEW, 10))
     many = await _fill(bench, "many", bench.pick(100_000, 200))
-    samples = bench.pick(200, 3)
-    spread = many[:: max(1, len(many) // samples)]
+    samples = bench.pick(400, 3)
+    # As many of them as in the small store: each is woken, and so replayed, equally often.
+    spread = many[:: len(many) // len(few)]
     beside_few: list[float] = []
     beside_many: list[float] = []
     async with (

@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from perdure.errors import InvalidArgument, NotSerializable
@@ -71,6 +71,13 @@ class Attributed:
 
 Wrap = Callable[[Any, Any], Any]
 
+STRUCTS: tuple[Wrap, ...] = (Record, Renamed)
+MODELS: dict[Wrap, str] = {
+    lambda clean, held: Model(before=clean, held=held): ".held",
+    lambda clean, held: Open.model_validate({"before": clean, "held": held}): ".held",
+    lambda clean, held: Root([clean, held]): "[1]",
+}
+
 # How a value is held, with a clean value before it, and what that adds to the path.
 HOLDERS: list[tuple[str, Wrap]] = [
     ("[1]", lambda clean, held: [clean, held]),
@@ -82,9 +89,7 @@ HOLDERS: list[tuple[str, Wrap]] = [
     (".held", Data),
     (".held", Record),
     (".held_here", Renamed),
-    (".held", lambda clean, held: Model(before=clean, held=held)),
-    (".held", lambda clean, held: Open.model_validate({"before": clean, "held": held})),
-    ("[1]", lambda clean, held: Root([clean, held])),
+    *[(segment, hold) for hold, segment in MODELS.items()],
 ]
 
 BAD: list[tuple[Any, str]] = [
@@ -128,6 +133,8 @@ def test_the_path_leads_to_what_is_no_json(
     value, reason = bad
     path = ""
     for (segment, hold), clean in holders:
+        # pydantic cannot write a Struct, so that the model around it is the fault.
+        assume(hold not in MODELS or not any(inner in STRUCTS for (_, inner), _ in holders))
         value = hold(clean, value)
         path = segment + path
     assert_refused(value, f"${path}", reason)

@@ -116,8 +116,8 @@ def _failed(table: MemoTable, entry: FrameFailed) -> None:
 
 def _add_to_order(table: MemoTable, fid: str) -> None:
     """Give a frame its place at its first outcome, and no second one."""
-    failures = table.failures.get(fid, ())
-    if fid not in table.memos and all(failure.retryable for failure in failures):
+    ended = fid in table.memos or fid in table.fulfilled
+    if not ended and all(failure.retryable for failure in table.failures.get(fid, ())):
         table.order.append(fid)
 
 
@@ -132,8 +132,8 @@ def _fulfilled(table: MemoTable, entry: FrameFulfilled) -> None:
     started = table.started.get(entry.fid)
     if started is None or started.kind not in WAITING_KINDS or entry.fid in table.fulfilled:
         return
+    _add_to_order(table, entry.fid)
     table.fulfilled[entry.fid] = entry
-    table.order.append(entry.fid)
     if entry.message is not None:
         channel, seq = entry.message.channel, entry.message.seq
         table.consumed[channel] = max(seq, table.consumed.get(channel, 0))

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from perdure.errors import InvalidArgument, StoreUnavailable
-from perdure.model.ids import QUEUE, check_name
+from perdure.model.ids import QUEUE, check_name, is_text
 from perdure.ports.clock import reader_us
 from perdure.ports.commands import Refused, Release
 from perdure.ports.store import Beat, Claimed, Owned, SessionGone
@@ -66,9 +66,12 @@ class Worker:
             message = f"queues is {queues!r}; give a list of queue names, for example ['default']"
             raise InvalidArgument(message)
         for name, value in (("max_executions", max_executions), ("max_steps", max_steps)):
-            if not isinstance(value, int) or value < 1:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 message = f"{name} is {value!r}; it is a whole number of at least 1"
                 raise InvalidArgument(message)
+        if worker_id is not None and (not is_text(worker_id) or not worker_id):
+            message = f"worker_id is {worker_id!r}; it is a text that is not empty"
+            raise InvalidArgument(message)
         self._engine = engine
         self._queues = tuple(check_name("queue", queue, QUEUE) for queue in queues)
         self._max_executions = max_executions
@@ -100,6 +103,7 @@ class Worker:
         self._stopping = False
         self._named: set[tuple[str, str]] = set()
         self._asked_missing = float("-inf")
+        self._asks_again = False
         self._context = contextvars.copy_context()
         self._loop = asyncio.get_running_loop()
         self.sweeper = Sweeper(self._store, self.committer, self.clock)
@@ -275,9 +279,13 @@ class Worker:
     async def _name_missing(self) -> None:
         """Say once for each workflow version that tasks wait for it and this worker lacks it."""
         now = self.clock.monotonic()
-        if now - self._asked_missing < MISSING_INTERVAL_S:
+        early = self._asked_missing + MISSING_INTERVAL_S - now
+        if early > 0:
+            if not self._asks_again:
+                self._asks_again = True
+                self.alarms.after(early, self.poke)
             return
-        self._asked_missing = now
+        self._asked_missing, self._asks_again = now, False
         for missing in await self._store.missing(self._queues, self._registry.known):
             pair = (missing.workflow, missing.version)
             if pair not in self._named:
