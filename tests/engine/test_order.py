@@ -27,7 +27,7 @@ def programs(depth: int) -> st.SearchStrategy[Program]:
     operations: st.SearchStrategy[tuple[str, Any]] = STEPS | INLINE | NAPS
     if depth:
         branches = st.lists(programs(depth - 1), min_size=1, max_size=3)
-        operations |= st.tuples(st.just("gather"), branches)
+        operations |= st.tuples(st.just("gather") | st.just("select"), branches)
     return st.lists(operations, max_size=4)
 
 
@@ -54,9 +54,9 @@ async def run(ctx: Context, program: Program, path: str, schedule: list[str]) ->
                 schedule.append(f"{here} failed {failed.fid}")
             else:
                 schedule.append(f"{here} gave {value}")
-        elif kind == "gather":
+        elif kind in ("gather", "select"):
             branches = [run(ctx, p, f"{here}/{n}", schedule) for n, p in enumerate(detail)]
-            await ctx.gather(*branches)
+            schedule.append(f"{here} gave {await getattr(ctx, kind)(*branches)}")
         elif kind == "sleep":
             await ctx.sleep(detail)
         else:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Watcher = Callable[["Pending[Any]"], None]
+Abandon = Callable[[list["Pending[Any]"], str], None]
 
 
 class Pending(Generic[T]):
@@ -62,10 +63,10 @@ class Pending(Generic[T]):
             for watcher in watchers:
                 watcher(self)
 
-    def abandon(self) -> None:
+    def abandon(self, reason: str) -> None:
         """Finish it for good: whoever waits for it all the same gets an error."""
         self.abandoned = True
-        message = f"{self!r} was abandoned, since a frame of the same gather failed"
+        message = f"{self!r} was abandoned: {reason}"
         self.resolve(error=InvalidArgument(message))
 
 
@@ -149,39 +150,64 @@ class StepCall:
         self.timeout_us = timeout_us
 
 
-class Gathered(Pending[list[Any]]):
-    """Several pendings awaited together; their results in argument order.
+class Group(Pending[T]):
+    """Several pendings awaited together."""
 
-    Without `return_exceptions` the first error, by the journal, ends it, and `abandon` is called
-    with the members that are still open.
-    """
+    __slots__ = ("_abandon", "members")
 
-    __slots__ = ("_abandon", "_left", "_return_exceptions", "members")
-
-    def __init__(
-        self,
-        members: Sequence[Pending[Any]],
-        *,
-        return_exceptions: bool,
-        abandon: Callable[[list[Pending[Any]]], None],
-    ) -> None:
+    def __init__(self, members: Sequence[Pending[Any]], abandon: Abandon) -> None:
+        """Watch `members`; `abandon` is called with those that nobody waits for any more."""
         super().__init__()
         self.members = list(members)
-        self._return_exceptions = return_exceptions
         self._abandon = abandon
-        self._left = len(self.members)
-        if not self.members:
-            self.resolve([])
         for member in self.members:
             member.watch(self._member_done)
 
     def _member_done(self, member: Pending[Any]) -> None:
-        if self.done or self.abandoned:
-            return
+        if not (self.done or self.abandoned):
+            self._decide(member)
+
+    def _decide(self, member: Pending[Any]) -> None:
+        """Take notice that a member is done, while this is not."""
+        raise NotImplementedError
+
+    def _end(self, reason: str, value: Any = None, error: BaseException | None = None) -> None:
+        self.resolve(value, error)
+        self._abandon([m for m in self.members if not m.done], reason)
+
+
+class Gathered(Group[list[Any]]):
+    """All of several; the results in argument order.
+
+    Without `return_exceptions` the first error, by the journal, ends it.
+    """
+
+    __slots__ = ("_left", "_return_exceptions")
+
+    def __init__(
+        self, members: Sequence[Pending[Any]], abandon: Abandon, *, return_exceptions: bool
+    ) -> None:
+        """Wait for all of `members`."""
+        self._return_exceptions = return_exceptions
+        self._left = len(members)
+        super().__init__(members, abandon)
+        if not members:
+            self.resolve([])
+
+    def _decide(self, member: Pending[Any]) -> None:
         if member.error is not None and not self._return_exceptions:
-            self.resolve(error=member.error)
-            self._abandon([m for m in self.members if not m.done])
+            self._end("another frame of its gather failed", error=member.error)
             return
         self._left -= 1
         if self._left == 0:
             self.resolve([m.value if m.error is None else m.error for m in self.members])
+
+
+class Selected(Group[tuple[int, Any]]):
+    """The first of several, by the journal: its place and its value, or its error."""
+
+    __slots__ = ()
+
+    def _decide(self, member: Pending[Any]) -> None:
+        place = self.members.index(member)
+        self._end("another frame of its select was first", (place, member.value), member.error)

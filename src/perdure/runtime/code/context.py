@@ -331,16 +331,43 @@ class Context:
         Returns:
             Something to await: the results, a list in the order of the arguments.
         """
+        members = self._members("gather", frames)
+        return self._driver.gather(members, return_exceptions=return_exceptions)
+
+    def select(self, *frames: Awaitable[T]) -> Pending[tuple[int, T]]:
+        """Wait for the first of several frames and coroutines of this function.
+
+        Which one is first is decided by the journal, so a replay decides the same. The others are
+        abandoned: their waits receive nothing any more, and the outcome of a step is dropped.
+
+        Args:
+            *frames: what ``ctx`` methods return, or coroutines that await such; at least one.
+
+        Returns:
+            Something to await: the place of the first among the arguments, from 0, and its value.
+            If it failed, its error is raised.
+
+        Example:
+            ``place, value = await ctx.select(ctx.receive("answer"), ctx.sleep(3600))``
+        """
+        members = self._members("select", frames)
+        if not members:
+            message = "ctx.select was given nothing to wait for; pass at least one frame"
+            raise InvalidArgument(message)
+        return self._driver.select(members)
+
+    def _members(self, method: str, frames: tuple[Awaitable[Any], ...]) -> list[Any]:
+        """Check what is to be awaited together."""
         members: list[Any] = list(frames)
         try:
-            self._check("gather")
-            _check_members(members)
+            self._check(method)
+            _check_members(method, members)
         except BaseException:
             for member in members:
                 if inspect.iscoroutine(member):
                     member.close()  # else it would warn that it was never awaited
             raise
-        return self._driver.gather(members, return_exceptions=return_exceptions)
+        return members
 
     # -- inline frames -----------------------------------------------------------------------
 
@@ -432,11 +459,11 @@ class Context:
         raise error
 
 
-def _check_members(members: list[Any]) -> None:
+def _check_members(method: str, members: list[Any]) -> None:
     for index, member in enumerate(members):
         if not isinstance(member, Pending) and not inspect.iscoroutine(member):
             message = (
-                f"argument {index + 1} of ctx.gather is {member!r}; pass what ctx methods "
+                f"argument {index + 1} of ctx.{method} is {member!r}; pass what ctx methods "
                 "return, or coroutines of the workflow function"
             )
             raise InvalidArgument(message)

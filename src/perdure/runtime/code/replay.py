@@ -19,7 +19,9 @@ from typing import Any
 from weakref import WeakSet
 
 from perdure.errors import Abandoned, ForeignAwait
-from perdure.runtime.frames import Frame, Gathered, Pending
+from perdure.runtime.frames import Frame, Gathered, Group, Pending, Selected
+
+Member = Pending[Any] | Coroutine[Any, Any, Any]
 
 
 class Branch(Pending[Any]):
@@ -119,24 +121,29 @@ class Driver:
         if branch is not None and branch is not self.root:
             branch.opened.append(pending)
 
-    def gather(
-        self, members: list[Pending[Any] | Coroutine[Any, Any, Any]], *, return_exceptions: bool
-    ) -> Gathered:
-        """Await members together; a coroutine among them becomes a branch."""
-        pendings = [
-            member
-            if isinstance(member, Pending)
-            else self._add_branch(member, contextvars.copy_context())
-            for member in members
-        ]
-        gathered = Gathered(
-            pendings, return_exceptions=return_exceptions, abandon=self._abandon_all
-        )
-        for pending in pendings:
-            if isinstance(pending, Branch):
-                self.opened(pending)
+    def gather(self, members: list[Member], *, return_exceptions: bool) -> Gathered:
+        """Await all members; a coroutine among them becomes a branch."""
+        pendings = self._pendings(members)
+        gathered = Gathered(pendings, self._abandon_all, return_exceptions=return_exceptions)
         self.opened(gathered)
         return gathered
+
+    def select(self, members: list[Member]) -> Selected:
+        """Await the first of some members; a coroutine among them becomes a branch."""
+        selected = Selected(self._pendings(members), self._abandon_all)
+        self.opened(selected)
+        return selected
+
+    def _pendings(self, members: list[Member]) -> list[Pending[Any]]:
+        pendings: list[Pending[Any]] = []
+        for member in members:
+            if isinstance(member, Pending):
+                pendings.append(member)
+            else:
+                branch = self._add_branch(member, contextvars.copy_context())
+                self.opened(branch)
+                pendings.append(branch)
+        return pendings
 
     # -- branches ----------------------------------------------------------------------------
 
@@ -183,23 +190,23 @@ class Driver:
 
     # -- abandoning --------------------------------------------------------------------------
 
-    def _abandon_all(self, pendings: list[Pending[Any]]) -> None:
+    def _abandon_all(self, pendings: list[Pending[Any]], reason: str) -> None:
         for pending in pendings:
-            self._abandon(pending)
+            self._abandon(pending, reason)
 
-    def _abandon(self, pending: Pending[Any]) -> None:
+    def _abandon(self, pending: Pending[Any], reason: str) -> None:
         if pending.done or pending.abandoned:
             return
         if isinstance(pending, Frame):
-            self._abandon_frame(pending, "gather failed")
-        pending.abandon()
-        if isinstance(pending, Gathered):
-            self._abandon_all(pending.members)
+            self._abandon_frame(pending, reason)
+        pending.abandon(reason)
+        if isinstance(pending, Group):
+            self._abandon_all(pending.members, reason)
         elif isinstance(pending, Branch):
             with self._closing():
                 _close_coroutine(pending.coroutine)
             self._branches.pop(pending, None)
-            self._abandon_all(pending.opened)
+            self._abandon_all(pending.opened, reason)
 
     def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators.discard(generator)
