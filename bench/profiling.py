@@ -1,6 +1,7 @@
-"""Where does the time of a measurement go? Sampled from outside by py-spy, thread by thread.
+"""Where does the time of a measurement go? py-spy samples which function holds the interpreter.
 
-A tracing profiler would charge Python for every call, and mixes threads since Python 3.12.
+The interpreter is what all threads compete for; what SQLite does without it is not seen. A tracing
+profiler would charge every call, and mixes threads since Python 3.12.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from bench.isolation import RESULTS
 from bench.measurement import Absent, Bench
 from bench.table import MEASUREMENTS
 
-RATE = 500  # samples per second; an idle thread gives none
+RATE = 500  # samples per second; only the thread that holds the interpreter gives one
 FUNCTIONS = 20
 SHARE_MIN = 0.01
 IMPORTING = "<frozen importlib"
@@ -35,7 +36,7 @@ def profile(name: str, *, quick: bool) -> str:
     RESULTS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=RESULTS, prefix="stores-") as directory:
         stacks = Path(directory) / "stacks"
-        sampler = [py_spy, "record", "--format", "raw", "--function", "--threads"]
+        sampler = [py_spy, "record", "--format", "raw", "--function", "--threads", "--gil"]
         sampler += ["--rate", str(RATE), "--output", str(stacks), "--"]
         measured = [sys.executable, "-m", "bench.profiling", name, directory]
         subprocess.run(  # noqa: S603 - both commands are made here
@@ -64,7 +65,7 @@ def summarize(stacks: list[str]) -> str:
         samples = found.total()
         if samples < every * SHARE_MIN:
             continue
-        lines += ["", f"{thread}: {samples / RATE:.2f} s at work", "  own %  with callees %"]
+        lines += ["", f"{thread}: {samples / RATE:.2f} s", "  own %  with callees %"]
         lines += [
             f"  {count / samples:5.1%}  {within[thread][function] / samples:14.1%}  {function}"
             for function, count in found.most_common(FUNCTIONS)

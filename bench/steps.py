@@ -19,12 +19,13 @@ CONCURRENT = 100
 
 def measure_steps(bench: Bench) -> dict[str, float]:
     """Measure steps per second of 100 executions at a time, with async steps."""
-    return {"steps": asyncio.run(_steps(bench, "ten_steps"))}
+    rate, loop_us, others_us = asyncio.run(_steps(bench, "ten_steps"))
+    return {"steps": rate, "steps.loop": loop_us, "steps.others": others_us}
 
 
 def measure_sync_steps(bench: Bench) -> dict[str, float]:
     """Measure the same with steps that run in threads."""
-    return {"sync": asyncio.run(_steps(bench, "ten_sync_steps"))}
+    return {"sync": asyncio.run(_steps(bench, "ten_sync_steps"))[0]}
 
 
 def measure_alone(bench: Bench) -> dict[str, float]:
@@ -32,17 +33,20 @@ def measure_alone(bench: Bench) -> dict[str, float]:
     return {"alone": asyncio.run(_alone(bench))}
 
 
-async def _steps(bench: Bench, workflow: str) -> float:
+async def _steps(bench: Bench, workflow: str) -> tuple[float, float, float]:
+    """Give steps per second, and microseconds of CPU per step: of the loop, of other threads."""
     warm_up, rounds = bench.pick(5, 1), bench.pick(30, 1)
     async with perdure.open(bench.url(), registry) as engine, engine.worker():
         for _ in range(warm_up):
             await _round(engine, workflow)
-        began = time.perf_counter()
+        began, loop_cpu, cpu = time.perf_counter(), time.thread_time(), time.process_time()
         for _ in range(rounds):
             await _round(engine, workflow)
         elapsed = time.perf_counter() - began
+        loop_cpu, cpu = time.thread_time() - loop_cpu, time.process_time() - cpu
     await _check_store(bench, (warm_up + rounds) * CONCURRENT)
-    return rounds * CONCURRENT * STEPS / elapsed
+    steps = rounds * CONCURRENT * STEPS
+    return steps / elapsed, loop_cpu / steps * 1e6, (cpu - loop_cpu) / steps * 1e6
 
 
 async def _round(engine: perdure.Engine, workflow: str) -> None:

@@ -42,6 +42,8 @@ MEASUREMENTS = (
                 Bar(15_000),
                 ("raw.rows", *PEER_STEPS),
             ),
+            Reading("steps.loop", "CPU per step, event loop", "us"),
+            Reading("steps.others", "CPU per step, store threads", "us"),
         ),
     ),
     Measurement(

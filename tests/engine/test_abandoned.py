@@ -9,8 +9,6 @@ import threading
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from perdure import Context, Registry, RetryPolicy, StepFailed
 from perdure.ports.commands import Command
 from perdure.testing import engine_under_test
@@ -258,13 +256,13 @@ async def test_an_abandoned_frame_cannot_be_awaited(url: str) -> None:
         await ctx.gather(frame, ctx.sleep(60))
         return "never"
 
-    async def also_waits(ctx: Context, frame: Any) -> None:
+    async def also_waits(frame: Any) -> None:
         await frame
 
     @registry.workflow("u", version="1")
     async def shares(ctx: Context) -> str:
         frame = ctx.receive("x")
-        other = ctx.gather(also_waits(ctx, frame))
+        other = ctx.gather(also_waits(frame))
         with contextlib.suppress(StepFailed):
             await ctx.gather(frame, ctx.step(boom))
         await other

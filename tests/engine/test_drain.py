@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Context, EngineConfig, Registry, RetryPolicy
+from perdure import Context, EngineConfig, Registry, RetryPolicy, Worker
 from tests.engine.cluster import Gate, Process, cluster, nothing_left, retrying
 from tests.engine.support import Runs, trace
 
@@ -45,6 +45,12 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+async def begun(worker: Worker) -> None:
+    """Wait until a drain has told every execution."""
+    while not all(runner._draining for runner in worker._runners.values()):  # noqa: SLF001
+        await asyncio.sleep(0)
+
+
 async def elsewhere(second: Process, eid: Any) -> str:
     """Let another worker finish an execution, on a clock that stands still."""
     before = second.clock.now()
@@ -62,7 +68,7 @@ async def test_a_running_attempt_ends_and_the_rest_goes_on_elsewhere_at_once(url
         async with process.engine.worker() as worker:
             await gate.entered.wait()
             draining = asyncio.create_task(worker.drain())
-            await turns()
+            await begun(worker)
             new = await process.engine.start("stages")
             worker.poke()
             await turns()
@@ -137,7 +143,7 @@ async def test_a_step_that_ignores_the_drain_is_abandoned_at_its_deadline(
         async with process.engine.worker() as worker:
             await entered.wait()
             draining = asyncio.create_task(worker.drain())
-            await turns()
+            await begun(worker)
             machines.clock.advance(DRAIN - 0.001)
             await turns()
             assert not draining.done()
@@ -186,7 +192,7 @@ async def test_executions_that_are_owned_but_have_not_begun_are_handed_back(url:
         async with process.engine.worker(max_steps=1) as worker:
             await gate.entered.wait()
             draining = asyncio.create_task(worker.drain())
-            await turns()
+            await begun(worker)
             gate.opened.set()
             await draining
         assert runs == {"first": 1}
@@ -229,7 +235,7 @@ async def test_an_execution_that_waits_beside_a_step_is_handed_back_with_its_wai
             await gate.entered.wait()
             await turns()
             draining = asyncio.create_task(worker.drain())
-            await turns()
+            await begun(worker)
             machines.clock.advance(2)
             for _ in range(20):
                 await turns()
@@ -253,7 +259,7 @@ async def test_draining_twice_at_once_is_draining(url: str) -> None:
         await worker.__aenter__()
         await gate.entered.wait()
         drains = [asyncio.create_task(worker.drain()) for _ in range(2)]
-        await turns()
+        await begun(worker)
         assert [drain.done() for drain in drains] == [False, False]
         gate.opened.set()
         await asyncio.gather(*drains)
@@ -272,7 +278,7 @@ async def test_a_drain_that_is_cancelled_leaves_nothing_running(url: str) -> Non
         await worker.__aenter__()
         await gate.entered.wait()
         draining = asyncio.create_task(worker.drain())
-        await turns()
+        await begun(worker)
         draining.cancel()
         await asyncio.wait([draining])
         await worker.drain()

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "unit",
     settings(),
-    max_examples=5000,
+    max_examples=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

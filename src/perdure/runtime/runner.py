@@ -448,7 +448,8 @@ class Runner:
             self._alarm.cancel()
             self._alarm = None
         dues = [f.deadline for f in self._waits.values() if f.deadline is not None]
-        if dues and self._busy():
+        served = not self._draining and self.driver.stopped is None
+        if dues and served and self._busy():
             seconds = (min(dues) - self.now_us()) / 1e6
             self._alarm = self._worker.alarms.after(seconds, self.look)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import itertools
 import logging
 import os
@@ -101,6 +102,7 @@ class Worker:
         self._loop_task: asyncio.Task[None] | None = None
         self._heart: Heart | None = None
         self._stopping = False
+        self._closed = asyncio.Event()
         self._named: set[tuple[str, str]] = set()
         self._asked_missing = float("-inf")
         self._asks_again = False
@@ -134,11 +136,17 @@ class Worker:
         """Take no new work, let running attempts finish, hand the executions back, and stop.
 
         Attempts have ``config.drain`` seconds; those that still run then are abandoned. Draining
-        twice is fine.
+        twice is fine. If this call is cancelled the worker stops at once, as a crash would.
         """
-        if self._stopping:
-            return
-        self._stopping = True
+        if not self._stopping:
+            self._stopping = True
+            try:
+                await self._hand_back()
+            finally:
+                await self._close()
+        await self._closed.wait()
+
+    async def _hand_back(self) -> None:
         await self.sweeper.stop()
         self._wake.set()
         if self._loop_task is not None:
@@ -156,23 +164,24 @@ class Worker:
             await self._store.close_session(self.session)
         except StoreUnavailable as unavailable:
             log.warning("the session is left to expire: %s", unavailable)
-        self._close()
 
     async def kill(self) -> None:
         """Stop without another write, as a crash would: the session is left to expire."""
         self._stopping = True
         await self.sweeper.stop()
-        await self._stop_heart()
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks))
-        self._lose_all()
-        self._close()
+        await self._close()
 
-    def _close(self) -> None:
+    async def _close(self) -> None:
+        """End everything that still runs, without a write."""
+        for task in self._tasks:
+            task.cancel()
+        self._lose_all()
         self._threads.close()
         self._engine.detach(self)
+        self._closed.set()
+        await self._stop_heart()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
 
     async def _emptied(self, seconds: float) -> bool:
         """Wait until nothing is owned any more, at most for a while; tell whether that is so."""
@@ -194,7 +203,7 @@ class Worker:
                 self.session,
                 self.config.session_ttl,
                 beaten=self.beaten,
-                gone=self._session_gone,
+                gone=functools.partial(self._session_gone, self.session),
             )
             self._heart.start()
 
@@ -353,12 +362,13 @@ class Worker:
                 Release(owned.eid, self.session, owned.epoch, "reconcile", now)
             ).add_done_callback(_retrieve)
 
-    def _session_gone(self) -> None:
-        self._spawn(self._renew_session_alone())
+    def _session_gone(self, session: int) -> None:
+        self._spawn(self._renew_session_alone(session))
 
-    async def _renew_session_alone(self) -> None:
+    async def _renew_session_alone(self, session: int) -> None:
         async with self._dequeuing:
-            await self._renew_session()
+            if self.session == session:  # else a dequeue has learned it first
+                await self._renew_session()
         self.poke()
 
     async def _renew_session(self) -> None:
