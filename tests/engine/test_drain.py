@@ -47,7 +47,7 @@ async def turns() -> None:
 
 async def begun(worker: Worker) -> None:
     """Wait until a drain has told every execution."""
-    while not all(runner._draining for runner in worker._runners.values()):  # noqa: SLF001
+    while not all(runner.draining for runner in worker._runners.values()):  # noqa: SLF001
         await asyncio.sleep(0)
 
 

@@ -19,9 +19,7 @@ from perdure.errors import (
     DuplicateFrameError,
     InvalidArgument,
     NondeterminismError,
-    NotSerializable,
     PerdureError,
-    StepTimeout,
 )
 from perdure.model import codec
 from perdure.model.entry import (
@@ -30,14 +28,13 @@ from perdure.model.entry import (
     FrameFulfilled,
     FrameStarted,
 )
-from perdure.model.instants import from_us
 from perdure.ports.commands import Consume, Done, Outcome, Release, Transition
 from perdure.runtime import barriers, recorded
-from perdure.runtime.attempt import Attempt, StepInfo, failure
 from perdure.runtime.code.replay import Driver
-from perdure.runtime.frames import Frame, StepCall
+from perdure.runtime.frames import Frame
 from perdure.runtime.journal import Barrier, OwnedJournal
 from perdure.runtime.mailbox import Mailbox
+from perdure.runtime.steps import Steps
 
 if TYPE_CHECKING:
     from perdure.ports.store import Claimed, Mail
@@ -56,6 +53,7 @@ class Runner:
         epoch: the epoch under which it is owned.
         wake: the wake counter that was read with, or before, the channels.
         alive: whether this runner still owns it, as far as it knows.
+        draining: whether it starts nothing more, and is about to be released.
     """
 
     def __init__(self, worker: Worker, claimed: Claimed) -> None:
@@ -66,24 +64,20 @@ class Runner:
         self.wake = claimed.mail.wake
         self.alive = True
         self.now_us = worker.now_us
-        self._key = f"{self.eid}:"
-        self.journal = OwnedJournal(claimed)
+        self.journal: OwnedJournal = OwnedJournal(claimed)
         self.table = self.journal.table
-        self.driver = Driver(self.abandon)
+        self.driver: Driver = Driver(self.abandon)
         self._frames: dict[str, Frame[Any]] = {}
         self._opened: list[Frame[Any]] = []
-        self._held: list[Frame[Any]] = []
         self._waits: dict[str, Frame[Any]] = {}
-        self._attempts: set[Attempt] = set()
-        self._queued = 0
-        self._gate_seq = 0
+        self.steps = Steps(self, worker)
         self._passed: set[str] = set()
         self._mailbox = Mailbox(self.table, claimed.mail.messages)
         self._alarm: Alarm | None = None
         self._begun = False
         self._looking = False
         self._look_again = False
-        self._draining = False
+        self.draining = False
 
     # -- begin -------------------------------------------------------------------------------
 
@@ -107,7 +101,7 @@ class Runner:
             else:
                 self.driver.begin(coroutine)
                 self._replay()
-        self._advance()
+        self.advance()
 
     def _replay(self) -> None:
         self.driver.run()
@@ -171,7 +165,13 @@ class Runner:
         memo = codec.encode(frame.fid, value)
         seq = self.journal.append(FrameCompleted(now, frame.fid, 1, memo))
         if gate:
-            self._gate_seq = seq
+            self.steps.gate_seq = seq
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is to start any more: the function has ended, or is not driven."""
+        root = self.driver.root
+        return not self.alive or root is None or root.done or self.driver.stopped is not None
 
     @property
     def waits(self) -> bool:
@@ -181,13 +181,11 @@ class Runner:
     def block_from_outside(self, reason: Exception) -> None:
         """Drive the function no further: its context was used from elsewhere, maybe a thread."""
         self.driver.stop(reason)
-        self._worker.call_soon(self._advance)
+        self._worker.call_soon(self.advance)
 
     def abandon(self, frame: Frame[Any], reason: str) -> None:
         """Let a frame consume and deliver nothing any more."""
-        if frame.attempt is not None:
-            self._drop(frame.attempt)
-            frame.attempt = None
+        self.steps.drop(frame)
         self._waits.pop(frame.fid, None)
         if frame.recorded and frame.fid not in self.table.abandoned:
             self.journal.append(FrameAbandoned(self.now_us(), frame.fid, reason))
@@ -196,24 +194,6 @@ class Runner:
                 self.look()
 
     # -- what reaches it ---------------------------------------------------------------------
-
-    def finished(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
-        """Take the outcome of an attempt."""
-        self._attempts.discard(attempt)
-        fid = attempt.info.fid
-        frame = self._frames[fid]
-        frame.attempt = None
-        if error is None:
-            try:
-                memo, seen = codec.settle(fid, value, frame.decoder)
-            except NotSerializable as refused:
-                error = refused
-            else:
-                entry = FrameCompleted(self.now_us(), fid, attempt.info.attempt, memo)
-                self.journal.append_outcome(frame, entry, seen, None)
-        if error is not None:
-            self._attempt_failed(frame, attempt.info.attempt, error)
-        self._advance()
 
     def notice(self, wake: int | None = None) -> None:
         """Take notice that something reached it: its wake counter is `wake`, if that is known."""
@@ -241,14 +221,14 @@ class Runner:
             now = self.now_us()
             for frame in list(self._waits.values()):
                 self._serve(frame, now)
-        self._advance()
+        self.advance()
 
     def drain(self, *, at_once: bool = False) -> None:
         """Start nothing more, and release the execution when what runs has ended, or at once."""
-        self._draining = True
+        self.draining = True
         if at_once:
-            self._drop_attempts()
-        self._advance()
+            self.steps.drop_all()
+        self.advance()
 
     def fail(self, error: Exception) -> None:
         """Give up without another write: this is a defect of perdure, not of the function.
@@ -263,7 +243,7 @@ class Runner:
         self.alive = False
         if self._alarm is not None:
             self._alarm.cancel()
-        self._drop_attempts()
+        self.steps.drop_all()
         self.driver.close()
         self._worker.released(self)
 
@@ -290,7 +270,7 @@ class Runner:
                     frame.resolve(value, error)
                     self.driver.run()
             self._begin_opened()
-            self._advance()
+            self.advance()
         elif outcome.code == "wake":
             self.journal.take_back()
             self.look()
@@ -314,18 +294,15 @@ class Runner:
         for frame in opened:
             if not frame.abandoned:
                 self._begin_frame(frame)
-        if self._held:
-            held, self._held = self._held, []
-            for frame in held:
-                self._request(frame)
+        self.steps.request_held()
 
     def _begin_frame(self, frame: Frame[Any]) -> None:
         if frame.kind == "step":
             retry_at = self.table.retry_at.get(frame.fid)
             if retry_at is not None:
-                self._back_off(frame, retry_at)
+                self.back_off(frame, retry_at)
             else:
-                self._request(frame)
+                self.steps.request(frame)
             return
         if not frame.recorded:
             frame.recorded = True
@@ -347,76 +324,12 @@ class Runner:
         else:
             frame.resolve(value, error)
 
-    # -- steps -------------------------------------------------------------------------------
-
-    def _request(self, frame: Frame[Any]) -> None:
-        """Ask for a slot, unless something that the function has seen is not durable yet."""
-        if self._draining or frame.abandoned:
-            return
-        if self.journal.durable_seq < self._gate_seq:
-            self._held.append(frame)
-            return
-        self._queued += 1
-        call = _call_of(frame)
-        slots = self._worker.slots_for(call)
-        slots.request(self.record.options.priority, self._start_attempt, frame)
-
-    def _start_attempt(self, frame: Frame[Any]) -> bool:
-        self._queued -= 1
-        call = _call_of(frame)
-        root = self.driver.root
-        over = root is None or root.done or self.driver.stopped is not None
-        if not self.alive or self._draining or frame.abandoned or over:
-            return False
-        number = frame.attempts + 1
-        started_at = self.now_us()
-        frame.recorded = True
-        entry = FrameStarted(started_at, frame.fid, number, frame.kind, frame.name, frame.digest)
-        self.journal.append(entry)
-        fid = frame.fid
-        info = StepInfo(self.eid, fid, number, self._key + fid, from_us(started_at))
-        attempt = Attempt(call, info, self.finished, self._worker.slots_for(call).release)
-        frame.attempt = attempt
-        self._attempts.add(attempt)
-        if call.timeout_us is not None:
-            seconds = call.timeout_us / 1e6
-            self._worker.alarms.after(seconds, lambda: self._timed_out(attempt, seconds))
-        self._worker.start_attempt(attempt)
-        self._worker.committer.touch(self)
-        return True
-
-    def _timed_out(self, attempt: Attempt, seconds: float) -> None:
-        if attempt in self._attempts:
-            self._drop(attempt)
-            self.finished(attempt, None, StepTimeout(attempt.info.fid, seconds))
-
-    def _attempt_failed(self, frame: Frame[Any], number: int, error: BaseException) -> None:
-        entry = failure(_call_of(frame).retry, frame.fid, number, error, now=self.now_us())
-        frame.attempts = number
-        if not entry.retryable:
-            final = recorded.step_failed(entry)
-            final.__cause__ = error
-            self.journal.append_outcome(frame, entry, None, final)
-            return
-        self.journal.append(entry)
-        if entry.retry_at is None:
-            self._request(frame)
-        else:
-            self._back_off(frame, entry.retry_at)
-
-    def _back_off(self, frame: Frame[Any], retry_at: int) -> None:
+    def back_off(self, frame: Frame[Any], retry_at: int) -> None:
+        """Let a failed step wait until its next attempt is due."""
         frame.on = f"timer:{frame.fid}"
         frame.deadline = retry_at
         self._waits[frame.fid] = frame
         self._serve(frame, self.now_us())
-
-    def _drop(self, attempt: Attempt) -> None:
-        self._attempts.discard(attempt)
-        attempt.drop()
-
-    def _drop_attempts(self) -> None:
-        for attempt in list(self._attempts):
-            self._drop(attempt)
 
     # -- waits -------------------------------------------------------------------------------
 
@@ -424,14 +337,14 @@ class Runner:
         """Fulfil a wait if its condition is met; a message goes before a timeout."""
         due = frame.deadline is not None and frame.deadline <= now
         if frame.kind == "step":
-            if due and not self._draining:
+            if due and not self.draining:
                 del self._waits[frame.fid]
                 if frame.suspended is not None:
                     self.journal.append(
                         FrameFulfilled(now, frame.fid, frame.attempts, frame.suspended)
                     )
                     frame.suspended = None
-                self._request(frame)
+                self.steps.request(frame)
             return
         frame.message = message = self._mailbox.take(frame.channel)  # a sleep has no channel
         if message is not None:
@@ -448,14 +361,14 @@ class Runner:
             self._alarm.cancel()
             self._alarm = None
         dues = [f.deadline for f in self._waits.values() if f.deadline is not None]
-        served = not self._draining and self.driver.stopped is None
+        served = not self.draining and self.driver.stopped is None
         if dues and served and self._busy():
             seconds = (min(dues) - self.now_us()) / 1e6
             self._alarm = self._worker.alarms.after(seconds, self.look)
 
     # -- what comes next ---------------------------------------------------------------------
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         """Hand over what waits; if nothing moves any more, give the execution up."""
         if not self.alive or self.journal.handed is not None:
             return
@@ -468,11 +381,11 @@ class Runner:
 
     def _busy(self) -> bool:
         """Tell whether something of this execution still moves by itself."""
-        if self._attempts or self.journal.undelivered or self._looking or not self._begun:
+        if self.steps.running or self.journal.undelivered or self._looking or not self._begun:
             return True
-        if self._draining or self.driver.stopped is not None:
+        if self.draining or self.driver.stopped is not None:
             return False
-        return bool(self._queued or self._held)
+        return self.steps.waiting
 
     def _barrier(self) -> Barrier | None:
         """Decide whether the next transition gives the execution up, and how."""
@@ -483,19 +396,14 @@ class Runner:
         worker = self._worker
         site, now = worker.site, self.now_us()
         if ended and root is not None:
-            self._drop_attempts()
+            self.steps.drop_all()
             name = self.record.workflow
             return barriers.end(
                 self.eid, self.epoch, name, root.value, root.error, site=site, now=now
             )
-        if self._draining:
+        if self.draining:
             return Barrier(Release(self.eid, worker.session, self.epoch, "drain", now))
         if stopped is not None:
             return barriers.block(self.eid, self.epoch, self.wake, str(stopped), site=site, now=now)
         waits = self._waits.values()
         return barriers.suspension(self.eid, self.epoch, self.wake, waits, site=site, now=now)
-
-
-def _call_of(frame: Frame[Any]) -> StepCall:
-    assert frame.call is not None, "a step frame has a call"  # noqa: S101 - an invariant
-    return frame.call
