@@ -233,8 +233,56 @@ async def test_a_message_that_comes_while_the_failure_is_stored_is_not_lost(url:
             await gate.entered.wait()
             gate.opened.set()
             await task
-        await process.advance(2 * HOUR)
+        assert (await trace_of(process, eid)).endswith(
+            "FF fail#0/1 CL receive#0 FA receive#0 FS receive#1/1 CL receive#1 XC"
+        )
         assert await result_of(process, eid) == ["here"]
+
+
+async def test_a_replay_gives_a_message_of_an_abandoned_receive_to_the_next(url: str) -> None:
+    """Whether the process died before the abandoning was stored, or later."""
+    registry, gates = Registry(), {"other": Gate(), "fail": Gate()}
+
+    async def fail() -> None:
+        await gates["fail"].wait()
+        raise ValueError
+
+    @registry.workflow("w", version="1")
+    async def catches(ctx: Context) -> list[Any]:
+        with contextlib.suppress(StepFailed):
+            other = ctx.step(gates["other"].wait, name="other")
+            await ctx.gather(heard(ctx), ctx.step(fail), other)
+        await ctx.receive("later")
+        return [await heard(ctx)]
+
+    async with cluster(registry, url) as machines:
+        process, other = await machines.boot(), await machines.boot(worker=False)
+        eid = await process.engine.start(catches)
+
+        async def fail_and_send(commands: list[Command]) -> None:
+            if appends("frame.completed", "root/other#0")(commands):
+                process.wire.before_commit = None
+                gates["fail"].opened.set()
+                await other.engine.signal(eid, "x", "here")
+                assert process.worker is not None
+                await process.worker.beat_once()
+                await process.wire.mail(eid)
+
+        process.wire.before_commit = fail_and_send
+        gates["other"].opened.set()
+        await process.run_to_death(appends("frame.failed", "root/fail#0"), after=True)
+        lost = await trace_of(process, eid)
+        assert lost.endswith("FF fail#0/1 CL receive#0")
+        second = await machines.boot()
+        await second.advance(AGES)
+        assert (await trace_of(second, eid)).removeprefix(lost).startswith(
+            " | XR(2,recovery) FA receive#0 FS receive#1/1 FU receive#1"
+        )
+        await second.die()
+        third = await machines.boot()
+        await third.engine.signal(eid, "later", None)
+        await third.run_until_idle()
+        assert await result_of(third, eid) == ["here"]
 
 
 async def test_an_abandoned_frame_cannot_be_awaited(url: str) -> None:

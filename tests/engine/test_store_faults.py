@@ -300,6 +300,34 @@ async def test_a_batch_of_operators_and_runners_survives_a_lost_answer(url: str)
         assert again.deduplicated
 
 
+async def test_an_error_that_nobody_expects_does_not_stop_the_engine(url: str) -> None:
+    """Who waits is told; executions are lost for the moment, and found again by two beats."""
+    runs, gate = Runs(), Gate()
+    gate.opened.set()
+    async with cluster(working(runs, gate), url) as machines:
+        process = await machines.boot()
+        assert process.worker is not None
+        errors = iter([ValueError("a bug of the store")])
+
+        async def fail_once(commands: list[Command]) -> None:
+            for error in errors:
+                raise error
+
+        process.wire.before_commit = fail_once
+        with pytest.raises(ValueError, match="a bug of the store"):
+            await process.engine.start("work")
+        eid = await process.engine.start("work")
+        errors = iter([ValueError("another one")])
+        await process.run_until_idle()
+        assert trace(await process.engine.journal(eid)) == "XS"
+        for _ in range(2):
+            await process.worker.beat_once()
+            await process.run_until_idle()
+        assert trace(await process.engine.journal(eid)) == (
+            "XS | XR(2,reconcile) FS first#0/1 FC first#0 FS receive#0/1 FU receive#0 XU[channel]"
+        )
+
+
 async def test_an_engine_closes_although_its_store_is_gone(url: str) -> None:
     runs, gate = Runs(), Gate()
     async with cluster(working(runs, gate), url) as machines:

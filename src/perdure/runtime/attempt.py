@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import random
 import sys
 import traceback as traceback_module
@@ -116,10 +117,10 @@ class Attempt:
         if self._task is not None:
             self._task.cancel()
 
-    async def _run_async(self) -> None:
+    async def _run_async(self, begun: Coroutine[Any, Any, Any] | None = None) -> None:
         call = self.call
         try:
-            value = await call.function(*call.args, **call.kwargs)
+            value = await (begun or call.function(*call.args, **call.kwargs))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a step's own CancelledError is a failure
@@ -138,9 +139,27 @@ class Attempt:
         except BaseException as error:  # noqa: BLE001 - whatever ends a step is its outcome
             failure = error
         try:
-            loop.call_soon_threadsafe(self._report, value, failure)
+            loop.call_soon_threadsafe(self._leave_thread, loop, context, value, failure)
         except RuntimeError:
             return  # the loop is closed: nobody waits for the outcome
+
+    def _leave_thread(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context,
+        value: Any,
+        error: BaseException | None,
+    ) -> None:
+        """Report what a thread gave, unless the function was async without looking like it.
+
+        A lambda around an async function is an example, and so are many decorators.
+        """
+        if not inspect.iscoroutine(value):
+            self._report(value, error)
+        elif self.dropped:
+            value.close()
+        else:
+            self._task = _start_task(loop, self._run_async(value), context)
 
     def _report(self, value: Any, error: BaseException | None) -> None:
         self._release()

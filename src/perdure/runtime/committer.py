@@ -16,7 +16,7 @@ from perdure.errors import StoreUnavailable
 from perdure.model.instants import to_us
 from perdure.model.provenance import Site
 from perdure.ports.clock import Clock
-from perdure.ports.commands import Command, Outcome, Transition
+from perdure.ports.commands import Command, Outcome, Refused, Transition
 from perdure.ports.store import Committed, SessionGone, Store
 
 BATCH_MAX = 2_000
@@ -149,7 +149,13 @@ class Committer:
                 sources.append(source)
                 transitions.append(transition)
         if sources:
-            await self._commit(sources, transitions)
+            try:
+                await self._commit(sources, transitions)
+            except Exception as error:
+                log.exception("a batch cannot be applied; those that follow can")
+                _refuse_requests(sources, error)
+                lost = Refused("lease_lost", str(error))
+                await self._give(sources, Committed((lost,) * len(sources)))
 
     async def _commit(self, sources: list[Source], transitions: list[Transition]) -> None:
         delay = RETRY_FIRST_S
@@ -167,10 +173,7 @@ class Committer:
                     _refuse_requests(sources, error)
                     sources, transitions = _without_requests(sources, transitions)
             if committed is not None:
-                # Functions are driven by the answers, and never inside a task.
-                answered = asyncio.get_running_loop().create_future()
-                asyncio.get_running_loop().call_soon(self._answer, sources, committed, answered)
-                await answered
+                await self._give(sources, committed)
                 return
             if self._stopping:
                 return
@@ -202,6 +205,12 @@ class Committer:
                 return committed if committed.outcomes else None
         return None
 
+    async def _give(self, sources: list[Source], committed: Committed) -> None:
+        """Give the answers. Functions are driven by them, and never inside a task."""
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(self._answer, sources, committed, answered)
+        await answered
+
     def _answer(
         self, sources: list[Source], committed: Committed, answered: asyncio.Future[None]
     ) -> None:
@@ -226,8 +235,8 @@ class Committer:
         return committed
 
 
-def _refuse_requests(sources: list[Source], error: StoreUnavailable) -> None:
-    """Tell operators that the store is unavailable; runners wait for it."""
+def _refuse_requests(sources: list[Source], error: Exception) -> None:
+    """Tell operators that nothing was stored; runners wait."""
     for source in sources:
         if isinstance(source, _Request) and not source.future.done():
             source.future.set_exception(error)

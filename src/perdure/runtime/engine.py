@@ -276,6 +276,11 @@ class Engine:
             alarm = self.alarms.after(seconds, lambda: _fail(ended, late))
         try:
             await ended
+        except WaitTimeout:  # with a short timeout it may have ended before anybody could look
+            row = await self.execution(eid)
+            if not row.status.terminal:
+                raise
+            return row
         finally:
             self._changes.forget(eid, ended)
             if alarm is not None:
@@ -443,7 +448,11 @@ class Engine:
         assert isinstance(sequence, int)  # noqa: S101 - the port's promise
         return sequence
 
-    # -- what the committer and the store tell -----------------------------------------------
+    # -- what workers, the committer and the store tell --------------------------------------
+
+    def acquired(self) -> None:
+        """Tell who watches that a worker has acquired executions: their journals have grown."""
+        self._changes.fire()
 
     def _stirred(self, committed: Committed) -> None:
         for worker in self._workers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -147,8 +147,8 @@ class Registry:
         Raises:
             UnknownWorkflow: if nothing registered fits.
         """
-        if callable(workflow):
-            found = self._by_function.get(workflow)
+        if not isinstance(workflow, str):
+            found = self._by_function.get(workflow) if isinstance(workflow, Hashable) else None
             if found is None:
                 raise UnknownWorkflow(getattr(workflow, "__name__", repr(workflow)), version)
             if version is None or version == found.version:

@@ -5,6 +5,7 @@ Everything is refused here, before anything is stored; nothing here writes.
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -14,7 +15,7 @@ from uuid import UUID
 from perdure.errors import AlreadyClosed, Conflict, InvalidArgument, PerdureError, UnknownExecution
 from perdure.model import codec
 from perdure.model.execution import Execution, ExecutionStatus, StartOptions
-from perdure.model.ids import CHANNEL, DISPATCH_KEY, QUEUE, check_name, new_eid
+from perdure.model.ids import CHANNEL, DISPATCH_KEY, QUEUE, check_name, is_text, new_eid
 from perdure.model.instants import to_us
 from perdure.model.provenance import Actor
 from perdure.ports.commands import CreateExecution, Refused, Send
@@ -37,6 +38,9 @@ def creation(
 ) -> CreateExecution:
     """Make the command that creates an execution."""
     options = StartOptions() if options is None else options
+    if not isinstance(options, StartOptions):
+        reason = f"options is {options!r}; give StartOptions(...)"
+        raise InvalidArgument(reason)
     options.check()
     if key is not None:
         check_name("dispatch key", key, DISPATCH_KEY)
@@ -61,7 +65,7 @@ def message(
     """Make the command that sends a message."""
     check_name("channel", channel, CHANNEL)
     encoded = codec.encode(f"the payload for channel {channel!r}", payload)
-    if correlation is not None and not isinstance(correlation, str):
+    if correlation is not None and not is_text(correlation):
         reason = f"correlation is {correlation!r}; it is a text"
         raise InvalidArgument(reason)
     return Send(eid, channel, bytes(encoded), _check_actor(by), correlation, now)
@@ -82,6 +86,14 @@ def query(
     if not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         reason = f"limit is {limit!r}; it is between 1 and {LIMIT_MAX}"
         raise InvalidArgument(reason)
+    if tags is not None and not isinstance(tags, Mapping):
+        reason = f"tags is {tags!r}; it maps text to text"
+        raise InvalidArgument(reason)
+    texts = (workflow, text, cursor, *itertools.chain.from_iterable((tags or {}).items()))
+    for given in texts:
+        if given is not None and not is_text(given):
+            reason = f"{given!r} is no text; workflow, text, cursor and tags are compared with text"
+            raise InvalidArgument(reason)
     return ExecutionQuery(
         status=None if status is None else _statuses(status),
         workflow=workflow,
@@ -121,10 +133,10 @@ def _check_actor(by: Actor) -> Actor:
 def _statuses(
     status: ExecutionStatus | str | Iterable[ExecutionStatus | str],
 ) -> frozenset[ExecutionStatus]:
-    given = [status] if isinstance(status, str) else list(status)
     try:
+        given = [status] if isinstance(status, str) else list(status)
         return frozenset(ExecutionStatus(one) for one in given)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         known = ", ".join(ExecutionStatus)
         reason = f"{error}: a status is one of {known}"
         raise InvalidArgument(reason) from error

@@ -256,7 +256,9 @@ class Worker:
                 return 1
             for one in claimed:
                 self._begin(one)
-        if not claimed:
+        if claimed:
+            self._engine.acquired()
+        else:
             await self._name_missing()
         return len(claimed)
 

@@ -6,11 +6,15 @@ import contextlib
 import random
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from perdure.errors import SchemaTooNew, StoreUnavailable
-from perdure.stores.sqlite.statements import SCHEMA, SCHEMA_VERSION
+from perdure.stores.sqlite.statements import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 
+T = TypeVar("T")
+
+OLDEST_SQLITE = (3, 38)
 LOCK_PATIENCE_S = 30.0
 LOCK_PAUSE_S = (0.0005, 0.002)
 
@@ -23,16 +27,26 @@ def connect(path: str, *, reader: bool = False) -> Connection:
     Raises:
         StoreUnavailable: if it cannot be opened.
     """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        oldest = ".".join(map(str, OLDEST_SQLITE))
+        message = (
+            f"this Python comes with SQLite {sqlite3.sqlite_version}, perdure needs {oldest} or "
+            "newer; use another Python"
+        )
+        raise StoreUnavailable(message)
     with translated(path):
         connection = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, cached_statements=512, timeout=0
+            path,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=512,
+            # A reader only waits while a log is recovered after a crash. For writers see `_wait`.
+            timeout=LOCK_PATIENCE_S if reader else 0,
         )
     try:
         with translated(path):
-            if path != ":memory:":
-                _retry(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
-            connection.execute("PRAGMA synchronous = FULL")
-            # Checkpoints run off the commit path, see `store.SqliteStore`.
+            _wait(lambda: connection.execute("PRAGMA synchronous = FULL"))
+            # Checkpoints run off the commit path, see `checkpoint`.
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             if reader:
                 connection.execute("PRAGMA query_only = ON")
@@ -43,78 +57,83 @@ def connect(path: str, *, reader: bool = False) -> Connection:
 
 
 def prepare(connection: Connection, path: str, url: str) -> None:
-    """Create the schema in an empty file, and refuse one that a newer perdure wrote.
+    """Create the schema in an empty file; refuse any other file that is not ours, untouched.
 
     Raises:
-        SchemaTooNew: if the file is of a newer version; it is left untouched.
+        SchemaTooNew: if a newer perdure wrote the file.
         StoreUnavailable: if the file is no store.
     """
     with translated(path):
-        version = read_version(connection)
+        version = _wait(lambda: _read_version(connection, path))
+        if version is not None and version > SCHEMA_VERSION:
+            raise SchemaTooNew(url, version, SCHEMA_VERSION)
+        if path != ":memory:":
+            _wait(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
         if version is None:
-            begin(connection)
-            if read_version(connection) is None:  # nobody else was faster
-                _check_empty(connection, path)
-                for statement in SCHEMA.split(";\n"):
-                    connection.execute(statement)
-            connection.execute("COMMIT")
-            version = SCHEMA_VERSION
-    if version > SCHEMA_VERSION:
-        raise SchemaTooNew(url, version, SCHEMA_VERSION)
+            in_transaction(connection, lambda: _create(connection, path))
 
 
-def read_version(connection: Connection) -> int | None:
-    """Read the schema version; ``None`` if there is no schema yet."""
-    found = connection.execute(
-        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
+def _create(connection: Connection, path: str) -> None:
+    if _read_version(connection, path) is None:  # nobody else was faster
+        for statement in SCHEMA.split(";\n"):
+            connection.execute(statement)
+
+
+def _read_version(connection: Connection, path: str) -> int | None:
+    """Read the schema version; ``None`` if the file is empty."""
+    application, used = connection.execute(
+        "SELECT application_id, EXISTS (SELECT 1 FROM sqlite_master) FROM pragma_application_id"
     ).fetchone()
-    if found is None:
-        return None
-    row = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
-    return None if row is None else int(row[0])
-
-
-def _check_empty(connection: Connection, path: str) -> None:
-    if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
-        connection.execute("ROLLBACK")
-        message = f"{path} is a database of something else; give a file of its own"
+    if application == APPLICATION_ID:
+        return int(connection.execute("SELECT value FROM meta").fetchone()[0])
+    if application or used:
+        message = f"store {path}: it is a database of something else; give a file of its own"
         raise StoreUnavailable(message)
+    return None
 
 
-def begin(connection: Connection) -> None:
-    """Begin a transaction that writes; wait for other writers, at most half a minute.
-
-    The pauses are ours: the busy handler of SQLite sleeps up to a second.
-    """
-    _retry(lambda: connection.execute("BEGIN IMMEDIATE"))
-
-
-def _retry(action: object) -> None:
-    assert callable(action)  # noqa: S101
-    give_up = time.monotonic() + LOCK_PATIENCE_S
-    while True:
-        try:
-            action()
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
-                raise
-            time.sleep(random.uniform(*LOCK_PAUSE_S))  # noqa: S311 - a pause, no secret
-        else:
-            return
+def in_transaction(connection: Connection, work: Callable[[], T]) -> T:
+    """Do `work` in a transaction that writes; whatever it raises undoes it."""
+    _wait(lambda: connection.execute("BEGIN IMMEDIATE"))
+    try:
+        result = work()
+        connection.execute("COMMIT")
+    except BaseException:
+        roll_back(connection)
+        raise
+    return result
 
 
 def roll_back(connection: Connection) -> None:
-    """Undo the open transaction, if there is one."""
+    """Undo the open transaction; after some errors SQLite has done so itself."""
     with contextlib.suppress(sqlite3.Error):
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
+def _wait(action: Callable[[], T]) -> T:
+    """Repeat `action` while another connection holds the lock it needs, at most half a minute.
+
+    The pauses are ours: the busy handler of SQLite sleeps up to a tenth of a second.
+    """
+    give_up = time.monotonic() + LOCK_PATIENCE_S
+    while True:
+        try:
+            return action()
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                raise
+            time.sleep(random.uniform(*LOCK_PAUSE_S))  # noqa: S311 - a pause, no secret
+
+
 _ADVICE = {
     sqlite3.SQLITE_BUSY: "another process holds its lock; end it, or give another file",
     sqlite3.SQLITE_FULL: "the disk is full; make room, work goes on by itself",
-    sqlite3.SQLITE_IOERR: "the disk failed; check it",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that its directory exists and is writable",
+    sqlite3.SQLITE_IOERR: "the disk failed; check it, and its free space",
+    sqlite3.SQLITE_CANTOPEN: (
+        "it cannot be opened; check that its directory exists and is writable, and that it is a "
+        "file"
+    ),
     sqlite3.SQLITE_READONLY: "it cannot be written; check its permissions",
     sqlite3.SQLITE_NOTADB: "it is no SQLite database; give another path",
     sqlite3.SQLITE_CORRUPT: "it is damaged; restore a copy",
@@ -132,6 +151,10 @@ def translated(path: str) -> Iterator[None]:
 
 def unavailable(path: str, error: sqlite3.Error) -> StoreUnavailable:
     """Say what an error of SQLite means, and what to do about it."""
-    code = getattr(error, "sqlite_errorcode", None)
-    advice = _ADVICE.get(code & 0xFF if code is not None else -1, "it cannot be used")
+    advice = _ADVICE.get(_code(error), "it cannot be used")
     return StoreUnavailable(f"store {path}: {advice} ({error})")
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Give the primary error code; -1 for an error of the Python module itself."""
+    return getattr(error, "sqlite_errorcode", -1) & 0xFF

@@ -35,21 +35,15 @@ from perdure.ports.commands import (
     Transition,
 )
 from perdure.ports.store import Beat, Committed, Owned, Session, SessionGone
-from perdure.stores.sqlite.connection import Connection, begin, roll_back
-from perdure.stores.sqlite.statements import SQL
+from perdure.stores.sqlite.answers import DONE, pack_answer, unpack_answer
+from perdure.stores.sqlite.connection import Connection, in_transaction
+from perdure.stores.sqlite.statements import SQL, insert_many
 
 T = TypeVar("T")
 
 DAY_US = 86_400_000_000
-DONE = Done((None,))
-CHUNKS = (64, 16, 4, 1)
-_APPENDS = {
-    size: SQL["append"].replace("(?, ?, ?, ?, ?, ?)", ", ".join(["(?, ?, ?, ?, ?, ?)"] * size))
-    for size in CHUNKS
-}
 
 encode = msgspec.json.encode
-_decode_committed = msgspec.json.Decoder(Committed).decode
 
 
 class _Refusal(Exception):
@@ -67,10 +61,7 @@ class Core:
         self._connection = connection
         self._execute = connection.execute
         self._actors: dict[Actor, int] = {}
-        self._enqueued = False
-        self._woken: list[UUID] = []
-        self._closed: list[UUID] = []
-        self._now = 0
+        self._begin_batch()
         self._apply: dict[type, Callable[[Any], object]] = {
             CreateExecution: self._create,
             Append: self._append,
@@ -85,15 +76,11 @@ class Core:
         }
 
     def _in_transaction(self, work: Callable[[], T]) -> T:
-        begin(self._connection)
         try:
-            result = work()
-            self._execute("COMMIT")
+            return in_transaction(self._connection, work)
         except BaseException:
-            roll_back(self._connection)
             self._actors.clear()
             raise
-        return result
 
     # -- sessions ----------------------------------------------------------------------------
 
@@ -102,7 +89,7 @@ class Core:
 
         def work() -> Session:
             self._execute(SQL["purge_sessions"], (now - DAY_US,))
-            site_id = self._site(site)
+            site_id = self._intern("site", encode(site))
             opened = self._execute(SQL["open_session"], (site_id, ttl, now)).lastrowid
             assert opened is not None  # noqa: S101 - an insert has a row
             return Session(opened, site_id)
@@ -134,52 +121,51 @@ class Core:
     def commit(self, session: int, batch_no: int, transitions: Sequence[Transition]) -> Committed:
         """Apply a batch, or give the stored answer if it was applied before."""
 
-        def work(*, careful: bool) -> Committed:
+        def work(apply: Callable[[Sequence[Transition]], list[Outcome]]) -> Committed:
             row = self._execute(SQL["session"], (session,)).fetchone()
             if row is not None and row[1] == batch_no and batch_no > 0:
-                return _decode_committed(row[2])
+                return unpack_answer(row[2])
             if row is None or not row[0]:
                 raise SessionGone
-            self._enqueued, self._woken, self._closed, self._now = False, [], [], 0
-            outcomes = self._each(transitions) if careful else self._together(transitions)
+            self._begin_batch()
+            outcomes = apply(transitions)
             committed = Committed(
                 tuple(outcomes), self._enqueued, tuple(self._woken), tuple(self._closed)
             )
-            answer = encode(committed)
+            answer = pack_answer(committed)
             self._execute(SQL["store_batch"], (batch_no, answer, self._now, session))
             return committed
 
         try:
-            return self._in_transaction(lambda: work(careful=False))
+            return self._in_transaction(lambda: work(self._together))
         except (_Refusal, sqlite3.IntegrityError):
-            return self._in_transaction(lambda: work(careful=True))
+            return self._in_transaction(lambda: work(self._each))
+
+    def _begin_batch(self) -> None:
+        self._enqueued = False
+        self._woken: list[UUID] = []
+        self._closed: list[UUID] = []
+        self._now = 0
+        # Rows that nothing reads before the batch is over; they are inserted many at a time.
+        self._journal: list[object] = []
+        self._control: list[object] = []
+
+    def _insert(self) -> None:
+        insert_many(self._execute, "append", self._journal)
+        insert_many(self._execute, "control", self._control)
+        self._journal, self._control = [], []
 
     def _together(self, transitions: Sequence[Transition]) -> list[Outcome]:
-        """Apply a batch; appends of different executions do not depend on each other."""
+        """Apply a batch as a whole."""
         outcomes: list[Outcome] = []
-        appends: list[Any] = []
         for transition in transitions:
             commands = transition.commands
             if len(commands) == 1 and type(commands[0]) is Append:
-                one = commands[0]
-                appends += (
-                    one.eid.bytes,
-                    one.first_seq,
-                    one.count,
-                    one.epoch,
-                    one.site,
-                    one.body,
-                )
+                self._append(commands[0])
                 outcomes.append(DONE)
             else:
                 outcomes.append(self._transition(commands))
-        at, width = 0, 6
-        left = len(appends) // width
-        for size in CHUNKS:
-            while left >= size:
-                self._execute(_APPENDS[size], appends[at : at + size * width])
-                at += size * width
-                left -= size
+        self._insert()
         return outcomes
 
     def _each(self, transitions: Sequence[Transition]) -> list[Outcome]:
@@ -188,20 +174,26 @@ class Core:
         for transition in transitions:
             stirred = (self._enqueued, len(self._woken), len(self._closed))
             self._execute("SAVEPOINT one")
-            try:
-                outcome = self._transition(transition.commands)
-            except _Refusal as refusal:
-                outcome = refusal.refused
-            except sqlite3.IntegrityError:
-                outcome = Refused("journal_conflict")
+            outcome = self._alone(transition.commands)
             if isinstance(outcome, Refused):
                 self._execute("ROLLBACK TO one")
                 self._enqueued = stirred[0]
                 del self._woken[stirred[1] :], self._closed[stirred[2] :]
+                self._journal, self._control = [], []
                 self._actors.clear()
             self._execute("RELEASE one")
             outcomes.append(outcome)
         return outcomes
+
+    def _alone(self, commands: tuple[Command, ...]) -> Outcome:
+        try:
+            outcome = self._transition(commands)
+            self._insert()
+        except _Refusal as refusal:
+            return refusal.refused
+        except sqlite3.IntegrityError:  # only the number of a journal row can be taken
+            return Refused("journal_conflict")
+        return outcome
 
     def _transition(self, commands: tuple[Command, ...]) -> Outcome:
         results: list[object] = []
@@ -246,6 +238,8 @@ class Core:
             ),
         )
         if created.rowcount == 0:
+            if record.dispatch_key is not None:
+                self._execute(SQL["disclaim_key"], (record.dispatch_key,))
             return (record.eid, True)
         not_before = None
         if options.not_before is not None:
@@ -269,20 +263,17 @@ class Core:
         facts = {"workflow": record.workflow, "version": record.version, "queue": record.queue}
         if record.dispatch_key is not None:
             facts["key"] = record.dispatch_key
-        self._control(eid, "execution.created", now, 0, facts)
+        self._tell(eid, "execution.created", now, 0, facts)
         return (record.eid, False)
 
     def _append(self, command: Append) -> None:
-        self._execute(
-            SQL["append"],
-            (
-                command.eid.bytes,
-                command.first_seq,
-                command.count,
-                command.epoch,
-                command.site,
-                command.body,
-            ),
+        self._journal += (
+            command.eid.bytes,
+            command.first_seq,
+            command.count,
+            command.epoch,
+            command.site,
+            command.body,
         )
 
     def _consume(self, command: Consume) -> None:
@@ -303,7 +294,7 @@ class Core:
         facts: dict[str, object] = {"on": command.on}
         if command.blocked is not None:
             facts["reason"] = command.blocked
-        self._control(eid, "execution.suspended", now, command.epoch, facts)
+        self._tell(eid, "execution.suspended", now, command.epoch, facts)
         return None
 
     def _end(self, command: EndExecution) -> Refused | None:
@@ -328,7 +319,7 @@ class Core:
         facts: dict[str, object] = {}
         if command.error_type is not None:
             facts = {"error_type": command.error_type, "message": command.error_message}
-        self._control(eid, f"execution.{command.status}", now, command.epoch, facts)
+        self._tell(eid, f"execution.{command.status}", now, command.epoch, facts)
         self._closed.append(command.eid)
         return None
 
@@ -371,13 +362,14 @@ class Core:
 
     def _fire_timers(self, command: FireTimers) -> int:
         now = self._now = command.now
+        fired = 0
         due = self._execute(SQL["due_timers"], (now, command.limit)).fetchall()
-        for eid, _ in due:
-            self._execute(SQL["delete_due_timers"], (eid, now))
+        for (eid,) in dict.fromkeys(due):
+            fired += self._execute(SQL["delete_due_timers"], (eid, now)).rowcount
             self._resume(eid, "timer", now)
         promoted = self._execute(SQL["promote"], (now, command.limit)).rowcount
         self._enqueued |= promoted > 0
-        return max(len(due), promoted)
+        return fired + promoted
 
     def _expire_session(self, command: ExpireSession) -> int:
         self._now = command.now
@@ -405,8 +397,9 @@ class Core:
         self._execute(SQL["enqueue_resume"], (reason, now, eid))
         self._enqueued = True
 
-    def _control(self, eid: bytes, kind: str, at: int, epoch: int, facts: object) -> None:
-        self._execute(SQL["control"], (eid, kind, at, epoch, encode(facts)))
+    def _tell(self, eid: bytes, kind: str, at: int, epoch: int, facts: object) -> None:
+        """Write to the control log."""
+        self._control += (eid, kind, at, epoch, encode(facts))
 
     def _actor(self, actor: Actor) -> int:
         known = self._actors.get(actor)
@@ -414,9 +407,6 @@ class Core:
             known = self._intern("actor", encode(actor))
             self._actors[actor] = known
         return known
-
-    def _site(self, site: Site) -> int:
-        return self._intern("site", encode(site))
 
     def _intern(self, table: str, body: bytes) -> int:
         self._execute(SQL[f"intern_{table}"], (body,))

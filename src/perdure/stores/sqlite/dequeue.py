@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from perdure.model.entry import ExecutionResumed, ExecutionStarted, KnownEntry, pack
-from perdure.model.queue_task import TaskKind
 from perdure.ports.store import Claimed, JournalRow, Mail, SessionGone
 from perdure.stores.sqlite.connection import Connection
 from perdure.stores.sqlite.reads import Reads
-from perdure.stores.sqlite.statements import SQL
+from perdure.stores.sqlite.statements import SQL, insert_many
 
 
 class Dequeuer:
@@ -23,11 +23,11 @@ class Dequeuer:
         Raises:
             SessionGone: if it is not.
         """
-        self._execute = connection.execute
+        self._connection = connection
         self._reads = reads
         self._session = session
         self._now = now
-        row = self._execute(SQL["session_site"], (session,)).fetchone()
+        row = connection.execute(SQL["session_site"], (session,)).fetchone()
         if row is None:
             raise SessionGone
         self._site: int = row[0]
@@ -36,38 +36,49 @@ class Dequeuer:
         """Take up to `limit` ready tasks, in the order of the queues."""
         claimed: list[Claimed] = []
         for queue in queues:
-            while len(claimed) < limit:
-                left = limit - len(claimed)
-                tasks = self._execute(SQL["ready"], (queue, known, left)).fetchall()
-                for task_id, eid, kind, reason in tasks:
-                    self._execute(SQL["delete_task"], (task_id,))
-                    one = self._acquire(eid, kind, reason)
-                    if one is not None:
-                        claimed.append(one)
-                if not tasks:
+            while (left := limit - len(claimed)) > 0:
+                rows = self._connection.execute(SQL["ready"], (queue, known, left)).fetchall()
+                claimed += self._claim(rows)
+                if len(rows) < left:
                     break
         return claimed
 
-    def _acquire(self, eid: bytes, kind: TaskKind, reason: str) -> Claimed | None:
-        """Own an execution; ``None`` if it has an owner, has ended or does not exist."""
-        now = self._now
-        row = self._execute(SQL["own"], (self._session, now, now, eid)).fetchone()
-        if row is None:
-            return None
-        epoch, wake = row[9], row[10]
+    def _claim(self, rows: list[tuple[Any, ...]]) -> list[Claimed]:
+        """Take the tasks of these rows, and own the executions that can be owned."""
+        execute, many = self._connection.execute, self._connection.executemany
+        session, now = self._session, self._now
+        claimed: dict[bytes, Claimed] = {}
+        fences: list[object] = []
+        twins: list[object] = []
+        for row in rows:
+            eid, reason, free = row[10], row[12], row[15]
+            if free and eid not in claimed:
+                claimed[eid] = one = self._acquire(row)
+                fence = one.journal[-1]
+                fences += (eid, fence.seq, 1, fence.epoch, fence.site, fence.body)
+                resumed = fence.seq > 1
+                kind = "execution.resumed" if resumed else "execution.started"
+                facts = msgspec.json.encode({"reason": reason}) if resumed else b"{}"
+                twins += (eid, kind, now, fence.epoch, facts)
+        many(SQL["delete_task"], [(row[9],) for row in rows])
+        many(SQL["own"], [(session, one.epoch, now, now, eid) for eid, one in claimed.items()])
+        insert_many(execute, "append", fences)
+        insert_many(execute, "control", twins)
+        return list(claimed.values())
+
+    def _acquire(self, row: tuple[Any, ...]) -> Claimed:
+        """Read what the new owner needs; the last row of the journal is the fence to append."""
+        eid, kind, reason, epoch, wake = row[10], row[11], row[12], row[13] + 1, row[14]
         record = self._reads.make_record(eid, row)
         journal: list[JournalRow] = []
         if epoch > 1:
-            self._execute(SQL["delete_timers"], (eid,))
+            self._connection.execute(SQL["delete_timers"], (eid,))
             journal = self._reads.journal_rows(eid, 0)
-        entry: KnownEntry = ExecutionStarted(now, record.args)
-        control, facts, seq = "execution.started", b"{}", 1
+        entry: KnownEntry = ExecutionStarted(self._now, record.args)
+        seq = 1
         if journal:
-            entry = ExecutionResumed(now, reason)
-            control, facts = "execution.resumed", msgspec.json.encode({"reason": reason})
+            entry = ExecutionResumed(self._now, reason)
             seq = self._reads.tail(eid) + 1
-        fence = JournalRow(seq, epoch, self._site, pack([entry]))
-        self._execute(SQL["append"], (eid, seq, 1, epoch, self._site, fence.body))
-        self._execute(SQL["control"], (eid, control, now, epoch, facts))
+        journal.append(JournalRow(seq, epoch, self._site, pack([entry])))
         mail = Mail(wake, self._reads.unread(eid) if wake else ())
-        return Claimed(kind, record, epoch, (*journal, fence), mail)
+        return Claimed(kind, record, epoch, tuple(journal), mail)

@@ -46,6 +46,9 @@ SELECT id FROM actors WHERE body = ?
 -- name: claim_key
 INSERT OR IGNORE INTO dispatch (key, eid) VALUES (?, ?)
 
+-- name: disclaim_key
+DELETE FROM dispatch WHERE key = ?
+
 -- name: key_owner
 SELECT d.eid, e.workflow FROM dispatch d JOIN executions e ON e.eid = d.eid WHERE d.key = ?
 
@@ -60,8 +63,10 @@ INSERT OR IGNORE INTO tasks (eid, kind, queue, workflow, version, priority, reas
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: enqueue_resume
+-- Whoever closes a session gives no instant: then the last one known of the execution stands.
 INSERT OR IGNORE INTO tasks (eid, kind, queue, workflow, version, priority, reason, enqueued_at)
-SELECT eid, 'resume', queue, workflow, version, priority, ?, ? FROM executions WHERE eid = ?
+SELECT eid, 'resume', queue, workflow, version, priority, ?, max(?, updated_at)
+FROM executions WHERE eid = ?
 
 -- name: control
 INSERT INTO control (eid, type, at, epoch, body) VALUES (?, ?, ?, ?, ?)
@@ -84,7 +89,7 @@ SELECT 1 FROM executions WHERE eid = ? AND epoch = ? AND owner IS NOT NULL
 DELETE FROM timers WHERE eid = ?
 
 -- name: set_timer
-INSERT INTO timers (eid, timer_id, due) VALUES (?, ?, ?)
+INSERT OR REPLACE INTO timers (eid, timer_id, due) VALUES (?, ?, ?)
 
 -- name: end
 UPDATE executions
@@ -115,7 +120,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: due_timers
 -- Only suspended executions have timers: a dequeue deletes them, a suspension writes them anew.
-SELECT eid, min(due) AS first FROM timers WHERE due <= ? GROUP BY eid ORDER BY first, eid LIMIT ?
+SELECT eid FROM timers WHERE due <= ? ORDER BY due, eid, timer_id LIMIT ?
 
 -- name: delete_due_timers
 DELETE FROM timers WHERE eid = ? AND due <= ?
@@ -137,10 +142,17 @@ INSERT OR IGNORE INTO tasks (eid, kind, queue, workflow, version, priority, reas
 SELECT eid, 'start', queue, workflow, version, priority, 'repair', ? FROM executions WHERE eid = ?
 
 -- name: ready
-SELECT id, eid, kind, reason FROM tasks
-WHERE queue = ? AND not_before IS NULL
-    AND (workflow, version) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
-ORDER BY priority, id LIMIT ?
+-- The record of the execution, then the task, and whether the execution can be owned: it exists,
+-- has not ended, and no live session owns it.
+SELECT e.workflow, e.version, e.args, e.seed, e.queue, e.created_by, e.created_at, e.options,
+    e.dispatch_key, t.id, t.eid, t.kind, t.reason, e.epoch, e.wake,
+    e.eid IS NOT NULL AND e.ended_at IS NULL AND n.live IS NOT 1
+FROM tasks t
+    LEFT JOIN executions e ON e.eid = t.eid
+    LEFT JOIN sessions n ON n.id = e.owner
+WHERE t.queue = ? AND t.not_before IS NULL
+    AND (t.workflow, t.version) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
+ORDER BY t.priority, t.id LIMIT ?
 
 -- name: missing
 SELECT DISTINCT workflow, version FROM tasks
@@ -153,12 +165,9 @@ DELETE FROM tasks WHERE id = ?
 
 -- name: own
 UPDATE executions
-SET owner = ?, epoch = epoch + 1, status = 'running', started_at = coalesce(started_at, ?),
+SET owner = ?, epoch = ?, status = 'running', started_at = coalesce(started_at, ?),
     updated_at = ?, suspended_on = NULL, blocked = NULL
-WHERE eid = ? AND ended_at IS NULL
-    AND (owner IS NULL OR owner NOT IN (SELECT id FROM sessions WHERE live = 1))
-RETURNING workflow, version, args, seed, queue, created_by, created_at, options, dispatch_key,
-    epoch, wake
+WHERE eid = ?
 
 -- name: journal
 SELECT seq, epoch, site, body FROM journal
@@ -170,8 +179,10 @@ ORDER BY seq
 SELECT seq + count - 1 FROM journal WHERE eid = ? ORDER BY seq DESC LIMIT 1
 
 -- name: unread
+-- The join is CROSS so that the channels lead: consumed messages stay, and must not be read again.
 SELECT m.seq, m.channel, m.payload, m.sent_by, m.sent_at, m.correlation
-FROM channels c JOIN messages m ON m.eid = c.eid AND m.channel = c.name AND m.seq > c.consumed
+FROM channels c CROSS JOIN messages m
+    ON m.eid = c.eid AND m.channel = c.name AND m.seq > c.consumed
 WHERE c.eid = ? AND c.last_seq > c.consumed
 ORDER BY m.channel, m.seq
 
@@ -198,15 +209,17 @@ SELECT e.eid, e.workflow, e.version, e.status, e.queue, e.args, e.dispatch_key, 
 FROM executions e
     LEFT JOIN sessions n ON n.id = e.owner
     LEFT JOIN sites s ON s.id = n.site
-WHERE (:cursor IS NULL OR e.eid < :cursor)
+WHERE e.eid < :cursor
     AND (:status IS NULL OR e.status IN (SELECT value FROM json_each(:status)))
     AND (:workflow IS NULL OR e.workflow = :workflow)
     AND (:since IS NULL OR e.created_at >= :since)
     AND (:until IS NULL OR e.created_at < :until)
     AND NOT EXISTS (
         SELECT 1 FROM json_each(:tags) wanted
-        WHERE json_extract(CAST(e.options AS TEXT), '$.tags."' || (wanted.value ->> 0) || '"')
-            IS NOT wanted.value ->> 1
+        WHERE NOT EXISTS (
+            SELECT 1 FROM json_each(CAST(e.options AS TEXT), '$.tags') tag
+            WHERE tag.key = wanted.value ->> 0 AND tag.value = wanted.value ->> 1
+        )
     )
     AND (:text IS NULL OR instr(e.workflow, :text) OR instr(coalesce(e.dispatch_key, ''), :text)
         OR EXISTS (

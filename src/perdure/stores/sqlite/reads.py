@@ -40,6 +40,8 @@ _decode_site = msgspec.json.Decoder(Site).decode
 _decode_on = msgspec.json.Decoder(tuple[str, ...]).decode
 decode = msgspec.json.decode
 
+BEFORE_ALL = b"\xff" * 17  # greater than any id
+
 
 class Reads:
     """Reads over one connection."""
@@ -58,7 +60,7 @@ class Reads:
         return None if row is None else self.make_record(eid.bytes, row)
 
     def make_record(self, eid: bytes, row: Sequence[Any]) -> Execution:
-        """Make a record of the columns that `record` and `own` give."""
+        """Make a record of the first columns that `record` and `ready` give."""
         workflow, version, args, seed, queue, created_by, created_at, options, key = row[:9]
         return Execution(
             eid=UUID(bytes=eid),
@@ -83,7 +85,7 @@ class Reads:
         rows = self._execute(
             SQL["rows"],
             {
-                "cursor": None if query.cursor is None else _read_cursor(query.cursor),
+                "cursor": BEFORE_ALL if query.cursor is None else _read_cursor(query.cursor),
                 "status": None if query.status is None else _json(sorted(query.status)),
                 "workflow": query.workflow,
                 "since": query.since,

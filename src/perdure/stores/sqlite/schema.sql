@@ -1,6 +1,8 @@
 -- The schema of a SQLite store, version 1. Instants are microseconds since 1970-01-01T00:00Z, ids of
 -- executions their 16 bytes.
 
+-- "perd": says that a file is ours before anything in it is read.
+PRAGMA application_id = 1885696612;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES ('schema_version', 1);
 

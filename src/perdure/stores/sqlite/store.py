@@ -1,11 +1,13 @@
 """The store that the engine sees: the synchronous core, called in threads or inline.
 
-A file has a writer thread, a reader thread and, in the thread of whoever beats, a third connection.
-Memory has one connection for everything, called inline.
+A file has a writer thread and a reader thread, each with a connection of its own; another one is
+for beats, in the threads of those who beat, and one for checkpoints. Memory has one connection for
+everything, called inline.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -30,10 +32,11 @@ from perdure.ports.store import (
     SessionBeat,
     StoreInfo,
 )
+from perdure.stores.sqlite.checkpoint import Checkpointer
 from perdure.stores.sqlite.connection import (
     Connection,
-    begin,
     connect,
+    in_transaction,
     prepare,
     roll_back,
     translated,
@@ -46,58 +49,56 @@ from perdure.stores.sqlite.threads import Inline, Thread
 
 T = TypeVar("T")
 
-CHECKPOINT_PAUSE_S = 0.25
-WAL_PAGES_MAX = 8_000
+MEMORY = ":memory:"
 
 
 class SqliteStore:
     """A store in one SQLite file, or in memory."""
 
-    def __init__(self, url: str, path: str, connection: Connection) -> None:
-        """Take an open connection to a prepared file; `open_sqlite` does that."""
+    def __init__(
+        self,
+        url: str,
+        path: str,
+        connection: Connection,
+        reading: Connection,
+        checkpointer: Checkpointer | None,
+    ) -> None:
+        """Take open connections to a prepared file; `open_sqlite` does that."""
         self.url = url
+        self.shared = path != MEMORY
         self._path = path
-        self._in_memory = path == ":memory:"
-        self.shared = not self._in_memory
-        self._writer: Thread | Inline = Inline()
-        self._reader: Thread | Inline = Inline()
-        self._connections = [connection]
         self._connection = connection
+        self._reading = reading
+        self._checkpointer = checkpointer
         self._core = Core(connection)
-        kind = "memory" if self._in_memory else "sqlite"
-        self._reads = self._writer_reads = Reads(connection, url, kind)
-        self._reading = connection
+        kind = "sqlite" if self.shared else "memory"
+        self._reads = Reads(reading, url, kind)
+        self._writer_reads = Reads(connection, url, kind)
+        self._writer: Thread | Inline = Thread("perdure-writer") if self.shared else Inline()
+        self._reader: Thread | Inline = Thread("perdure-reader") if self.shared else Inline()
+        self._beat_lock = threading.Lock()
+        self._beat_connection: Connection | None = None
         self._data_version = -1
         self._closed = False
-        self._dirty = threading.Event()
-        self._full_wal = False
-        self._checkpointer: threading.Thread | None = None
-        if not self._in_memory:
-            self._reading = connect(path, reader=True)
-            self._connections.append(self._reading)
-            self._reads = Reads(self._reading, url, kind)
-            self._writer = Thread("perdure-writer")
-            self._reader = Thread("perdure-reader")
-            self._checkpointer = threading.Thread(
-                target=self._checkpoint,
-                args=(connect(path),),
-                name="perdure-checkpoint",
-                daemon=True,
-            )
-            self._checkpointer.start()
 
     async def close(self) -> None:
-        """Close every connection. Closing twice is fine."""
-        if self._closed:
-            return
-        self._closed = True
-        self._dirty.set()
+        """Close every connection, when the calls that are under way are done.
+
+        Closing twice is fine.
+        """
+        if not self._closed:
+            self._closed = True
+            await asyncio.gather(
+                self._reader.end(self._reading.close), self._writer.end(self._close_rest)
+            )
+
+    def _close_rest(self) -> None:
         if self._checkpointer is not None:
-            self._checkpointer.join()
-        self._writer.close()
-        self._reader.close()
-        for connection in self._connections:
-            connection.close()
+            self._checkpointer.close()
+        with self._beat_lock:
+            if self._beat_connection is not None:
+                self._beat_connection.close()
+        self._connection.close()
 
     # -- how it is called --------------------------------------------------------------------
 
@@ -108,15 +109,10 @@ class SqliteStore:
     def _written(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
         try:
             result = function(*args)
-            if not self._in_memory:
-                self._dirty.set()
-                if self._full_wal:
-                    # The checkpointer cannot catch up with a writer that never rests. What it has
-                    # left is little; the log starts over when that is copied, too.
-                    self._full_wal = False
-                    self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
             raise unavailable(self._path, error) from error
+        if self._checkpointer is not None:
+            self._checkpointer.written(self._connection)
         return result
 
     async def _read(self, function: Callable[..., T], *args: Any) -> T:
@@ -128,11 +124,10 @@ class SqliteStore:
             self._reading.execute("BEGIN")
             result = function(*args)
             self._reading.execute("COMMIT")
-        except sqlite3.Error as error:
+        except BaseException as error:
             roll_back(self._reading)
-            raise unavailable(self._path, error) from error
-        except BaseException:
-            roll_back(self._reading)
+            if isinstance(error, sqlite3.Error):
+                raise unavailable(self._path, error) from error
             raise
         return result
 
@@ -140,25 +135,6 @@ class SqliteStore:
         if self._closed:
             message = f"store {self.url} is closed; open it again"
             raise StoreUnavailable(message)
-
-    def _checkpoint(self, connection: Connection) -> None:
-        """Copy the log into the file while the writer goes on, as long as there is something."""
-        pause = threading.Event()
-        try:
-            while not self._closed:
-                self._dirty.wait()
-                self._dirty.clear()
-                pause.wait(CHECKPOINT_PAUSE_S)
-                try:
-                    with translated(self._path):
-                        _, pages, _ = connection.execute(
-                            "PRAGMA wal_checkpoint(PASSIVE)"
-                        ).fetchone()
-                except StoreUnavailable:
-                    continue  # the writer meets the same trouble, and tells it
-                self._full_wal = pages > WAL_PAGES_MAX
-        finally:
-            connection.close()
 
     # -- commits -----------------------------------------------------------------------------
 
@@ -182,17 +158,14 @@ class SqliteStore:
 
     def own_beat(self) -> Callable[[int], Beat] | None:
         """Give a blocking `beat` on a connection of its own, for a thread."""
-        if self._in_memory:
-            return None
-        connection = connect(self._path)
-        self._connections.append(connection)
-        core = Core(connection)
+        return self._beat_alone if self.shared else None
 
-        def beat(session: int) -> Beat:
-            with translated(self._path):
-                return core.beat(session)
-
-        return beat
+    def _beat_alone(self, session: int) -> Beat:
+        with self._beat_lock, translated(self._path):
+            self._check_open()
+            if self._beat_connection is None:
+                self._beat_connection = connect(self._path)
+            return Core(self._beat_connection).beat(session)
 
     # -- queues ------------------------------------------------------------------------------
 
@@ -215,15 +188,11 @@ class SqliteStore:
         limit: int,
         now: int,
     ) -> list[Claimed]:
-        begin(self._connection)
-        try:
+        def work() -> list[Claimed]:
             dequeuer = Dequeuer(self._connection, self._writer_reads, session, now)
-            claimed = dequeuer.take(queues, known_json(known), limit)
-            self._connection.execute("COMMIT")
-        except BaseException:
-            roll_back(self._connection)
-            raise
-        return claimed
+            return dequeuer.take(queues, known_json(known), limit)
+
+        return in_transaction(self._connection, work)
 
     async def missing(
         self, queues: Sequence[str], known: frozenset[tuple[str, str]]
@@ -287,8 +256,6 @@ class SqliteStore:
 
     async def changed(self) -> bool:
         """Tell whether another connection has committed since the last call."""
-        if self._in_memory:
-            return False
         self._check_open()
         return await self._writer.call(self._has_changed)
 
@@ -308,32 +275,30 @@ async def open_sqlite(url: str) -> SqliteStore:
         SchemaTooNew: if a newer perdure wrote it.
     """
     path = _path(url)
-    if path != ":memory:":
-        _check_folder(url, path)
-    connection = connect(path)
+    connections = [connect(path)]
     try:
-        prepare(connection, path, url)
-        return SqliteStore(url, path, connection)
+        prepare(connections[0], path, url)
+        if path == MEMORY:
+            return SqliteStore(url, path, connections[0], connections[0], None)
+        connections.append(connect(path, reader=True))
+        connections.append(connect(path))
     except BaseException:
-        connection.close()
+        for connection in connections:
+            connection.close()
         raise
-
-
-def _check_folder(url: str, path: str) -> None:
-    folder = Path(path).absolute().parent
-    if not folder.is_dir():
-        message = f"store {url}: the directory {folder} does not exist; make it first"
-        raise StoreUnavailable(message)
+    writing, reading, copying = connections
+    return SqliteStore(url, path, writing, reading, Checkpointer(copying))
 
 
 def _path(url: str) -> str:
+    """Give the absolute path, so that the directory may be changed while the store is open."""
     if url == "memory:":
-        return ":memory:"
+        return MEMORY
     path = url.removeprefix("sqlite:///")
-    if path == url or not path or path.endswith("/") or "?" in path or "\0" in path:
+    if path in {url, "", MEMORY} or path.endswith("/") or "?" in path or "\0" in path:
         message = (
-            f"{url!r} is not a SQLite URL; give sqlite:///perdure.db, or sqlite:////srv/perdure.db "
-            "for an absolute path"
+            f"{url!r} is not a store URL; give sqlite:///perdure.db, sqlite:////srv/perdure.db for "
+            "an absolute path, or memory:"
         )
         raise InvalidArgument(message)
-    return path
+    return str(Path(path).absolute())

@@ -30,22 +30,16 @@ class Thread:
         self._jobs.put((function, args, loop, future))
         return future
 
-    def close(self) -> None:
-        """End the thread when its jobs are done, and wait for that."""
+    def end(self, last: Callable[[], T]) -> asyncio.Future[T]:
+        """Call a function as the last one, and end."""
+        future = self.call(last)
         self._jobs.put(None)
-        self._thread.join()
+        return future
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            function, args, loop, future = job
-            result: Any = None
-            failure: BaseException | None = None
-            try:
-                result = function(*args)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the call is awaited
-                failure = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-                loop.call_soon_threadsafe(_settle, future, result, failure)
+            _do(*job)
+            del job  # or what it gave would be kept until the next one comes
 
 
 class Inline:
@@ -62,8 +56,25 @@ class Inline:
             future.set_result(result)
         return future
 
-    def close(self) -> None:
-        """There is nothing to close."""
+    def end(self, last: Callable[[], T]) -> asyncio.Future[T]:
+        """Call a function as the last one."""
+        return self.call(last)
+
+
+def _do(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    loop: asyncio.AbstractEventLoop,
+    future: asyncio.Future[Any],
+) -> None:
+    result: Any = None
+    failure: BaseException | None = None
+    try:
+        result = function(*args)
+    except BaseException as error:  # noqa: BLE001 - it is raised where the call is awaited
+        failure = error
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        loop.call_soon_threadsafe(_settle, future, result, failure)
 
 
 def _settle(future: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:

@@ -1,0 +1,51 @@
+"""How is the answer to a batch kept, for one who asks again? Small: one is kept with each batch."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from perdure.ports.commands import Done, Outcome, Refused
+from perdure.ports.store import Committed
+
+DONE = Done((None,))
+
+_encode = msgspec.msgpack.Encoder(uuid_format="bytes").encode
+
+
+class _Done(msgspec.Struct, tag="Done"):
+    """`Done`, with what the commands of this store give: an eid would be read back as bytes."""
+
+    results: tuple[tuple[UUID, bool] | bool | int | None, ...]
+
+
+class _Answer(msgspec.Struct, array_like=True):
+    """`Committed`; the outcome of almost every transition is `DONE`, and left out."""
+
+    outcomes: list[_Done | Refused | None]
+    enqueued: bool
+    woken: tuple[UUID, ...]
+    closed: tuple[UUID, ...]
+
+
+_decode = msgspec.msgpack.Decoder(_Answer).decode
+
+
+def pack_answer(committed: Committed) -> bytes:
+    """Encode an answer."""
+    outcomes = [None if outcome is DONE else outcome for outcome in committed.outcomes]
+    return _encode((outcomes, committed.enqueued, committed.woken, committed.closed))
+
+
+def unpack_answer(body: bytes) -> Committed:
+    """Decode an answer."""
+    answer = _decode(body)
+    outcomes = tuple(_outcome(outcome) for outcome in answer.outcomes)
+    return Committed(outcomes, answer.enqueued, answer.woken, answer.closed)
+
+
+def _outcome(stored: _Done | Refused | None) -> Outcome:
+    if stored is None:
+        return DONE
+    return Done(stored.results) if isinstance(stored, _Done) else stored

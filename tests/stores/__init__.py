@@ -1,0 +1,3 @@
+"""Do the stores keep the contract, and what is theirs alone?"""
+
+from __future__ import annotations
