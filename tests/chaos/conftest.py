@@ -18,21 +18,32 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class WorkerProcess:
-    """One process that runs ``tests.chaos.program``."""
+    """One process that runs ``tests.chaos.program``.
+
+    Attributes:
+        pid: its process id.
+        lines: what it has said and nobody has asked for; ``None`` when it has ended.
+    """
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.pid = process.pid
+        self.lines: asyncio.Queue[list[str] | None] = asyncio.Queue()
+        self._listener = asyncio.create_task(self._listen())
 
-    async def says(self, *expected: str) -> list[str]:
-        """Read its lines until one begins with one of these words, and give that line's words."""
+    async def _listen(self) -> None:
         output = self._process.stdout
         assert output is not None
         while line := await output.readline():
-            words = line.decode().split()
-            if words[0] in expected:
-                return words
-        raise EOFError(f"process {self.pid} ended without saying {' or '.join(expected)}")
+            self.lines.put_nowait(line.decode().split())
+        self.lines.put_nowait(None)
+
+    async def says(self, expected: str) -> None:
+        """Wait until it says a word."""
+        while (words := await self.lines.get()) is not None:
+            if words[0] == expected:
+                return
+        raise EOFError(f"process {self.pid} ended without saying {expected!r}")
 
     def go(self) -> None:
         """Let one step that is held go on."""
@@ -51,9 +62,10 @@ class WorkerProcess:
 
     async def ended(self) -> int:
         """Wait until it has ended, and give its exit status."""
-        await self._process.communicate()
-        assert self._process.returncode is not None
-        return self._process.returncode
+        await self._listener
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return await self._process.wait()
 
 
 Start = Callable[..., Awaitable[WorkerProcess]]
@@ -80,8 +92,11 @@ async def start(file_url: str, tmp_path: Path) -> AsyncIterator[Start]:
     """Give a function that starts a worker process, and end them all."""
     processes: list[WorkerProcess] = []
 
-    async def start_one(*, ttl: float = 1.0, drain: float = 30.0) -> WorkerProcess:
-        arguments = ("-m", "tests.chaos.program", file_url, str(tmp_path), str(ttl), str(drain))
+    async def start_one(
+        *, ttl: float = 1.0, drain: float = 30.0, executions: int = 1_000
+    ) -> WorkerProcess:
+        settings = (str(ttl), str(drain), str(executions))
+        arguments = ("-m", "tests.chaos.program", file_url, str(tmp_path), *settings)
         with (tmp_path / "errors").open("ab") as errors:
             process = WorkerProcess(
                 await asyncio.create_subprocess_exec(

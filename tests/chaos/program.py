@@ -1,8 +1,8 @@
 """What runs in the processes of these tests? A worker that is steered by lines and signals.
 
-``python -m tests.chaos.program URL FOLDER TTL DRAIN`` works on a store until SIGTERM. Steps say on
-standard output what they do, one line each, and wait for lines on standard input; effects are lines
-of an append-only file in the folder, which no kill takes back.
+``python -m tests.chaos.program URL FOLDER TTL DRAIN EXECUTIONS`` works on a store until SIGTERM.
+Steps say on standard output what they do, one line each, and wait for bytes on standard input;
+effects are lines of an append-only file in the folder, which no kill takes back.
 """
 
 from __future__ import annotations
@@ -67,12 +67,15 @@ async def short(ctx: Context, number: int) -> list[str]:
     return [first, *pair, await ctx.step(effect, "last")]
 
 
-async def work(url: str, ttl: float, drain: float) -> None:
+async def work(url: str, ttl: float, drain: float, executions: int) -> None:
     """Work until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     config = EngineConfig(session_ttl=ttl, drain=drain, max_recoveries=100)
-    async with perdure.open(url, registry, config=config) as engine, engine.worker():
+    async with (
+        perdure.open(url, registry, config=config) as engine,
+        engine.worker(max_executions=executions),
+    ):
         say("ready", os.getpid())
         await stop.wait()
         say("draining")
@@ -90,4 +93,4 @@ def effects(path: Path) -> dict[tuple[UUID, str], list[str]]:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[2])
-    asyncio.run(work(sys.argv[1], float(sys.argv[3]), float(sys.argv[4])))
+    asyncio.run(work(sys.argv[1], float(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])))

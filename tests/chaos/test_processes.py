@@ -64,7 +64,9 @@ async def test_a_stopped_worker_that_continues_writes_nothing_and_takes_new_work
     assert await engine.result(eid) == result
     done = effects(tmp_path)
     assert done[new, "root/held#0"] == [tokens[0]]
-    sites = {entry.provenance.site.pid for entry in await engine.journal(new) if entry.provenance.site}
+    sites = {
+        entry.provenance.site.pid for entry in await engine.journal(new) if entry.provenance.site
+    }
     assert sites == {first.pid}
 
 

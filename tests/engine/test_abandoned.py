@@ -12,7 +12,7 @@ from typing import Any
 from perdure import Context, Registry, RetryPolicy, StepFailed
 from perdure.ports.commands import Command
 from perdure.testing import engine_under_test
-from tests.engine.cluster import Gate, cluster, running
+from tests.engine.cluster import Gate, Process, cluster, running
 from tests.engine.support import Runs, appends, result_of, trace_of
 
 HOUR = timedelta(hours=1)
@@ -31,6 +31,13 @@ async def boom() -> None:
 async def heard(ctx: Context, **options: Any) -> Any:
     message = await ctx.receive("x", **options)
     return message.payload if message else None
+
+
+async def notice_mail(process: Process) -> None:
+    """Let the worker of a process learn of mail, and read it."""
+    assert process.worker is not None
+    await process.worker.beat_once()
+    await asyncio.wait(process.worker._tasks)  # noqa: SLF001 - what reads the mail
 
 
 async def test_an_abandoned_wait_consumes_nothing(url: str) -> None:
@@ -223,10 +230,7 @@ async def test_a_message_that_comes_while_the_failure_is_stored_is_not_lost(url:
             if appends("frame.failed", "root/fail#0")(commands):
                 process.wire.before_commit = None
                 await other.engine.signal(eid, "x", "here")
-                assert process.worker is not None
-                process.worker.woken(eid)
-                for _ in range(10):
-                    await asyncio.sleep(0)
+                await notice_mail(process)
 
         process.wire.before_commit = send_meanwhile
         async with running(process) as task:
@@ -264,9 +268,7 @@ async def test_a_replay_gives_a_message_of_an_abandoned_receive_to_the_next(url:
                 process.wire.before_commit = None
                 gates["fail"].opened.set()
                 await other.engine.signal(eid, "x", "here")
-                assert process.worker is not None
-                await process.worker.beat_once()
-                await process.wire.mail(eid)
+                await notice_mail(process)
 
         process.wire.before_commit = fail_and_send
         gates["other"].opened.set()
@@ -275,8 +277,10 @@ async def test_a_replay_gives_a_message_of_an_abandoned_receive_to_the_next(url:
         assert lost.endswith("FF fail#0/1 CL receive#0")
         second = await machines.boot()
         await second.advance(AGES)
-        assert (await trace_of(second, eid)).removeprefix(lost).startswith(
-            " | XR(2,recovery) FA receive#0 FS receive#1/1 FU receive#1"
+        assert (
+            (await trace_of(second, eid))
+            .removeprefix(lost)
+            .startswith(" | XR(2,recovery) FA receive#0 FS receive#1/1 FU receive#1")
         )
         await second.die()
         third = await machines.boot()

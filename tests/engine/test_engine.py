@@ -200,7 +200,9 @@ async def test_settings_out_of_range_are_refused_by_name(
             await under.engine.start("wait", **settings)
         with pytest.raises(error, match=says):
             many = {**settings, "keys": [settings["key"]]} if "key" in settings else settings
-            await under.engine.start_many("wait", [[]], **{k: v for k, v in many.items() if k != "key"})
+            await under.engine.start_many(
+                "wait", [[]], **{k: v for k, v in many.items() if k != "key"}
+            )
         assert await nothing_stored(under)
 
 

@@ -220,9 +220,7 @@ AT_0 = datetime(2030, 1, 1, tzinfo=UTC)
         ({"workflow": "value", "text": "2"}, ["pending"]),
     ],
 )
-async def test_a_list_can_be_filtered(
-    url: str, filters: dict[str, Any], found: list[str]
-) -> None:
+async def test_a_list_can_be_filtered(url: str, filters: dict[str, Any], found: list[str]) -> None:
     async with engine_under_test(samples(), url=url) as under:
         eids = await start_many_kinds(under)
         page = await under.engine.executions(**filters)
@@ -328,7 +326,12 @@ async def test_frames_are_a_tree(url: str) -> None:
         began = under.clock.now()
         eid = await run_rich(under)
         root = await under.engine.frames(eid)
-        assert (root.fid, root.kind, root.name, root.status) == ("root", "root", "rich", "completed")
+        assert (root.fid, root.kind, root.name, root.status) == (
+            "root",
+            "root",
+            "rich",
+            "completed",
+        )
         assert (root.value, root.started_at, root.waits_on) == ([3, "hello"], began, None)
         fids = [frame.fid for frame in root.children]
         assert fids == ["root/now#0", "root/flaky:k", "root/receive#0", "root/sleep#0"]

@@ -258,9 +258,7 @@ async def beats(engine: Engine, enough: int) -> int:
         if len(seen) >= enough:
             full.set()
 
-    heart = Heart(
-        engine.store, SystemClock(), opened.session, 0.03, beaten=beaten, gone=full.set
-    )
+    heart = Heart(engine.store, SystemClock(), opened.session, 0.03, beaten=beaten, gone=full.set)
     heart.start()
     await full.wait()
     await heart.stop()

@@ -186,7 +186,7 @@ async def test_more_timers_than_one_command_fires_are_fired_in_one_pass(url: str
         assert await process.sweep() == 1_050
         assert len(commands_of(process, FireTimers)) == 2
         await process.run_until_idle()
-        assert len(await process.engine.store.closed(eids)) == 1_050
+        assert len(await process.engine.store.ended(eids)) == 1_050
         assert await nothing_left(machines.store)
 
 
@@ -214,7 +214,7 @@ async def test_any_number_of_sweepers_may_run(url: str) -> None:
         worker = await machines.boot()
         await worker.run_until_idle()
         assert runs == {"wf": 40}
-        assert len(await worker.engine.store.closed(eids)) == 20
+        assert len(await worker.engine.store.ended(eids)) == 20
 
 
 async def test_a_pending_execution_without_a_task_gets_one(url: str) -> None:

@@ -237,8 +237,8 @@ class Reads(Protocol):
             InvalidArgument: if the cursor is none that a page gave.
         """
 
-    async def closed(self, eids: Sequence[UUID]) -> list[UUID]:
-        """Tell which of these executions have ended or do not exist."""
+    async def ended(self, eids: Sequence[UUID]) -> dict[UUID, ExecutionRow | None]:
+        """Read those of these executions that have ended; ``None`` for one that does not exist."""
 
     async def journal(self, eid: UUID, after: int = 0) -> list[JournalRow]:
         """Read the rows of a journal that hold an entry after number `after`."""

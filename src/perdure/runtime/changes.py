@@ -12,11 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from uuid import UUID
 
 from perdure.errors import StoreUnavailable
+from perdure.model.execution import ExecutionRow
 from perdure.ports.clock import Clock
 from perdure.ports.store import Store
 
 POLL_S = 0.02
 RETRY_S = 0.5
+
+End = asyncio.Future[ExecutionRow | None]
 
 log = logging.getLogger("perdure.changes")
 
@@ -32,7 +35,7 @@ class Changes:
         self._clock = clock
         self._look_around = look_around
         self._any: list[asyncio.Future[None]] = []
-        self._ends: dict[UUID, list[asyncio.Future[None]]] = {}
+        self._ends: dict[UUID, list[End]] = {}
         self._unchecked: set[UUID] = set()
         self._checker: asyncio.Task[None] | None = None
         self._poller: asyncio.Task[None] | None = None
@@ -66,8 +69,7 @@ class Changes:
                 if not future.done():
                     future.set_result(None)
         if self._ends:
-            for eid in closed:
-                self._end(eid)
+            self._check_soon(eid for eid in closed if eid in self._ends)
 
     def next(self) -> asyncio.Future[None]:
         """Give a future that is done when something is written after this call."""
@@ -75,16 +77,14 @@ class Changes:
         self._any.append(future)
         return future
 
-    def end(self, eid: UUID) -> asyncio.Future[None]:
-        """Give a future that is done when the execution has ended, or does not exist."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def end(self, eid: UUID) -> asyncio.Future[ExecutionRow | None]:
+        """Give a future of the execution when it has ended; ``None`` if it does not exist."""
+        future: End = asyncio.get_running_loop().create_future()
         self._ends.setdefault(eid, []).append(future)
-        self._unchecked.add(eid)
-        if self._checker is None:
-            self._checker = asyncio.get_running_loop().create_task(self._check())
+        self._check_soon((eid,))  # its end may lie in the past
         return future
 
-    def forget(self, eid: UUID, future: asyncio.Future[None]) -> None:
+    def forget(self, eid: UUID, future: End) -> None:
         """Stop waiting with a future that `end` gave."""
         waiting = self._ends.get(eid, [])
         if future in waiting:
@@ -92,13 +92,13 @@ class Changes:
         if not waiting:
             self._ends.pop(eid, None)
 
-    def _end(self, eid: UUID) -> None:
-        for future in self._ends.pop(eid, ()):
-            if not future.done():
-                future.set_result(None)
+    def _check_soon(self, eids: Iterable[UUID]) -> None:
+        """Ask the store about ends; what this turn of the loop brings is asked together."""
+        self._unchecked.update(eids)
+        if self._unchecked and self._checker is None:
+            self._checker = asyncio.get_running_loop().create_task(self._check())
 
     async def _check(self) -> None:
-        """Ask the store about the ends that are new here: they may lie in the past."""
         while self._unchecked:
             eids, self._unchecked = list(self._unchecked), set()
             await self._check_ends(eids)
@@ -107,12 +107,14 @@ class Changes:
     async def _check_ends(self, eids: list[UUID]) -> None:
         while eids:
             try:
-                closed = await self._store.closed(eids)
+                ended = await self._store.ended(eids)
             except StoreUnavailable:
                 await self._clock.sleep(RETRY_S)
             else:
-                for eid in closed:
-                    self._end(eid)
+                for eid, row in ended.items():
+                    for future in self._ends.pop(eid, ()):
+                        if not future.done():
+                            future.set_result(row)
                 return
 
     async def _poll(self) -> None:

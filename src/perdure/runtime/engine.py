@@ -275,7 +275,7 @@ class Engine:
             late = WaitTimeout(eid, seconds)
             alarm = self.alarms.after(seconds, lambda: _fail(ended, late))
         try:
-            await ended
+            row = await ended
         except WaitTimeout:  # with a short timeout it may have ended before anybody could look
             row = await self.execution(eid)
             if not row.status.terminal:
@@ -285,7 +285,9 @@ class Engine:
             self._changes.forget(eid, ended)
             if alarm is not None:
                 alarm.cancel()
-        return await self.execution(eid)
+        if row is None:
+            raise UnknownExecution(eid)
+        return row
 
     # -- look --------------------------------------------------------------------------------
 
@@ -467,6 +469,6 @@ class Engine:
             await worker.look_around()
 
 
-def _fail(future: asyncio.Future[None], error: PerdureError) -> None:
+def _fail(future: asyncio.Future[ExecutionRow | None], error: PerdureError) -> None:
     if not future.done():
         future.set_exception(error)

@@ -123,9 +123,13 @@ class Reads:
             tags=_decode_options(row[19]).tags,
         )
 
-    def closed(self, eids: Sequence[UUID]) -> list[UUID]:
-        """Tell which of these executions have ended or do not exist."""
-        return [e for e in eids if self._execute(SQL["is_open"], (e.bytes,)).fetchone() is None]
+    def ended(self, eids: Sequence[UUID]) -> dict[UUID, ExecutionRow | None]:
+        """Read those of these executions that have ended; ``None`` for one that does not exist."""
+        return {
+            eid: self.execution(eid)
+            for eid in eids
+            if self._execute(SQL["is_open"], (eid.bytes,)).fetchone() is None
+        }
 
     def lease(self, eid: UUID) -> LeaseInfo | None:
         """Tell who owns an execution."""

@@ -214,9 +214,9 @@ class SqliteStore:
         """Read a page of executions, newest first."""
         return await self._read(self._reads.executions, query)
 
-    async def closed(self, eids: Sequence[UUID]) -> list[UUID]:
-        """Tell which of these executions have ended or do not exist."""
-        return await self._read(self._reads.closed, eids)
+    async def ended(self, eids: Sequence[UUID]) -> dict[UUID, ExecutionRow | None]:
+        """Read those of these executions that have ended; ``None`` for one that does not exist."""
+        return await self._read(self._reads.ended, eids)
 
     async def journal(self, eid: UUID, after: int = 0) -> list[JournalRow]:
         """Read the rows of a journal that hold an entry after number `after`."""
@@ -257,6 +257,8 @@ class SqliteStore:
     async def changed(self) -> bool:
         """Tell whether another connection has committed since the last call."""
         self._check_open()
+        if self._writer.idle:  # nobody uses its connection: a thread would cost more than the look
+            return self._has_changed()
         return await self._writer.call(self._has_changed)
 
     def _has_changed(self) -> bool:

@@ -20,13 +20,20 @@ class Thread:
     def __init__(self, name: str) -> None:
         """Start the thread."""
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._unanswered = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has answered every call; asked on the event loop."""
+        return self._unanswered == 0
 
     def call(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """Call a function in the thread."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        self._unanswered += 1
         self._jobs.put((function, args, loop, future))
         return future
 
@@ -38,12 +45,41 @@ class Thread:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            _do(*job)
+            self._do(*job)
             del job  # or what it gave would be kept until the next one comes
+
+    def _do(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        future: asyncio.Future[Any],
+    ) -> None:
+        result: Any = None
+        failure: BaseException | None = None
+        try:
+            result = function(*args)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the call is awaited
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(self._settle, future, result, failure)
+
+    def _settle(
+        self, future: asyncio.Future[Any], result: Any, failure: BaseException | None
+    ) -> None:
+        self._unanswered -= 1
+        if future.done():
+            return
+        if failure is None:
+            future.set_result(result)
+        else:
+            future.set_exception(failure)
 
 
 class Inline:
     """Calls at once, on the event loop: for memory."""
+
+    idle = True
 
     def call(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """Call a function."""
@@ -59,28 +95,3 @@ class Inline:
     def end(self, last: Callable[[], T]) -> asyncio.Future[T]:
         """Call a function as the last one."""
         return self.call(last)
-
-
-def _do(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    loop: asyncio.AbstractEventLoop,
-    future: asyncio.Future[Any],
-) -> None:
-    result: Any = None
-    failure: BaseException | None = None
-    try:
-        result = function(*args)
-    except BaseException as error:  # noqa: BLE001 - it is raised where the call is awaited
-        failure = error
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-        loop.call_soon_threadsafe(_settle, future, result, failure)
-
-
-def _settle(future: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
-    if future.done():
-        return
-    if failure is None:
-        future.set_result(result)
-    else:
-        future.set_exception(failure)

@@ -159,7 +159,7 @@ async def end_leaves_neither_task_nor_timer(stage: Stage) -> None:
     info = await stage.store.info()
     assert (info.ready_tasks, info.delayed_tasks, info.timers) == (0, 0, 0)
     assert await stage.apply(FireTimers(NOW + 99, 10)) == Done((0,))
-    assert await stage.store.closed([eid]) == [eid]
+    assert list(await stage.store.ended([eid])) == [eid]
 
 
 @CHECKS.add

@@ -60,15 +60,18 @@ async def row_shows_the_execution_as_it_is(stage: Stage) -> None:
 
 
 @CHECKS.add
-async def closed_names_the_ended_and_the_unknown(stage: Stage) -> None:
-    """Of some executions, those are named that have ended or do not exist."""
+async def ended_gives_the_ended_and_the_unknown(stage: Stage) -> None:
+    """Of some executions, those are read that have ended; the unknown are named."""
     asleep = await stage.suspended()
     done, failed = await stage.own(), await stage.own()
     await stage.batch((complete(done),), (fail(failed, "E", "m"),))
     pending, unknown = await stage.create(), new_eid()
     ended = [done.record.eid, failed.record.eid]
-    assert await stage.store.closed([pending, *ended, unknown, asleep]) == [*ended, unknown]
-    assert await stage.store.closed([]) == []
+    found = await stage.store.ended([pending, *ended, unknown, asleep])
+    assert list(found) == [*ended, unknown]
+    assert [found[eid] for eid in ended] == [await stage.store.execution(eid) for eid in ended]
+    assert found[unknown] is None
+    assert await stage.store.ended([]) == {}
 
 
 @CHECKS.add
