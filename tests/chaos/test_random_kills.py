@@ -23,25 +23,28 @@ async def one_more(start: Start) -> WorkerProcess:
     return await start(ttl=1.5, executions=6)
 
 
-async def next_effects(workers: list[WorkerProcess]) -> list[int]:
-    """Wait until some workers have had an effect, and tell which."""
+async def next_effects(workers: list[WorkerProcess], over: asyncio.Event) -> list[int]:
+    """Wait until some workers have had an effect, and tell which; none when all is over."""
     listening = [asyncio.create_task(worker.says("effect")) for worker in workers]
-    await asyncio.wait(listening, return_when=asyncio.FIRST_COMPLETED)
+    ending = asyncio.create_task(over.wait())
+    await asyncio.wait([*listening, ending], return_when=asyncio.FIRST_COMPLETED)
     heard = [number for number, task in enumerate(listening) if task.done()]
-    for task in listening:
+    for task in (*listening, ending):
         task.cancel()
-    await asyncio.wait(listening)
+    await asyncio.wait([*listening, ending])
     return heard
 
 
-async def kill_now_and_then(start: Start, chance: random.Random) -> None:
+async def kill_now_and_then(start: Start, chance: random.Random, over: asyncio.Event) -> None:
     """Kill a worker after a random number of effects, right after one of its own; start another."""
     workers = list(await asyncio.gather(*[one_more(start) for _ in range(WORKERS)]))
     for _ in range(KILLS):
         heard: list[int] = []
         enough = chance.randrange(5, 30)
         while len(heard) < enough:
-            heard += await next_effects(workers)
+            heard += await next_effects(workers, over)
+            if over.is_set():
+                return
         await workers[heard[-1]].kill()
         workers[heard[-1]] = await one_more(start)
 
@@ -76,10 +79,11 @@ async def test_every_execution_ends_once_however_often_workers_die(
     print(f"seed {seed}")  # noqa: T201 - the way to repeat a failure
     eids = await engine.start_many("short", [[number] for number in range(EXECUTIONS)])
     chance = random.Random(seed)  # noqa: S311 - no secret
-    killing = asyncio.create_task(kill_now_and_then(start, chance))
+    over = asyncio.Event()
+    killing = asyncio.create_task(kill_now_and_then(start, chance, over))
     results = await asyncio.gather(*[engine.result(eid) for eid in eids])
-    killing.cancel()
-    await asyncio.wait([killing])
+    over.set()
+    await killing
     done = effects(tmp_path)
     assert set(done) == {(eid, fid) for eid in eids for fid in FIDS}
     recovered = 0

@@ -213,6 +213,18 @@ async def running(process: EngineUnderTest) -> AsyncIterator[asyncio.Task[None]]
         await asyncio.wait([task])
 
 
+async def turns(number: int = 20) -> None:
+    """Let the event loop turn a few times."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the event loop turn until something holds that nobody tells."""
+    while not condition():  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(0)
+
+
 @asynccontextmanager
 async def retrying(clock: ManualClock) -> AsyncIterator[None]:
     """Let what waits a moment for the store try again: move the clock to such moments."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perdure import Context, EngineConfig, Registry, RetryPolicy, Worker
-from tests.engine.cluster import Gate, Process, cluster, nothing_left, retrying
+from tests.engine.cluster import Gate, Process, cluster, nothing_left, retrying, turns, until
 from tests.engine.support import Runs, trace
 
 DRAIN = 10.0
@@ -39,16 +39,10 @@ def config(drain: float = DRAIN) -> EngineConfig:
     return EngineConfig(drain=drain, session_ttl=3600)
 
 
-async def turns() -> None:
-    """Let the event loop turn a few times."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
 async def begun(worker: Worker) -> None:
     """Wait until a drain has told every execution."""
-    while not all(runner.draining for runner in worker._runners.values()):  # noqa: SLF001
-        await asyncio.sleep(0)
+    runners = worker._runners  # noqa: SLF001
+    await until(lambda: all(runner.draining for runner in runners.values()))
 
 
 async def elsewhere(second: Process, eid: Any) -> str:

@@ -1,4 +1,4 @@
-"""What can an application ask an engine for? Starts and signals, each refused before it is stored."""
+"""What can an application ask for? Starts and signals, each checked before it is stored."""
 
 from __future__ import annotations
 
@@ -198,11 +198,11 @@ async def test_settings_out_of_range_are_refused_by_name(
     async with engine_under_test(orders(), url=url) as under:
         with pytest.raises(error, match=says):
             await under.engine.start("wait", **settings)
+        many = {{"key": "keys"}.get(name, name): value for name, value in settings.items()}
+        if "keys" in many:
+            many["keys"] = [many["keys"]]
         with pytest.raises(error, match=says):
-            many = {**settings, "keys": [settings["key"]]} if "key" in settings else settings
-            await under.engine.start_many(
-                "wait", [[]], **{k: v for k, v in many.items() if k != "key"}
-            )
+            await under.engine.start_many("wait", [[]], **many)
         assert await nothing_stored(under)
 
 

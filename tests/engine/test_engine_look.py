@@ -25,7 +25,7 @@ from perdure import (
     step_info,
 )
 from perdure.testing import EngineUnderTest, engine_under_test
-from tests.engine.cluster import Gate, running
+from tests.engine.cluster import Gate, running, turns
 
 ADA = Actor.human("ada@example.com")
 SECOND = timedelta(seconds=1)
@@ -97,7 +97,7 @@ async def test_result_raises_how_the_execution_failed(url: str) -> None:
     async with engine_under_test(samples(), url=url) as under:
         eid = await under.engine.start("failing")
         await under.run_until_idle()
-        with pytest.raises(ExecutionFailed, match="KeyError.*for good") as failed:
+        with pytest.raises(ExecutionFailed, match=r"KeyError.*for good") as failed:
             await under.engine.result(eid)
         assert (failed.value.eid, failed.value.error_type) == (eid, "StepFailed")
         row = await under.engine.wait(eid)
@@ -391,8 +391,7 @@ async def test_watch_shows_that_an_execution_was_acquired_before_it_does_anythin
             eid = await under.engine.start("gated")
             seen: asyncio.Queue[str] = asyncio.Queue()
             watching = asyncio.create_task(collect(under, eid, seen))
-            for _ in range(20):
-                await asyncio.sleep(0)
+            await turns()
             assert under.worker is not None
             assert await under.worker.run_once() == 1
             assert await seen.get() == "execution.started"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,21 +12,15 @@ import pytest
 import perdure
 from perdure import Context, EngineConfig, Registry, StoreUnavailable
 from perdure.ports.clock import SystemClock
-from perdure.ports.store import Beat, SessionGone, Store
+from perdure.ports.store import Beat, SessionGone
 from perdure.runtime.engine import Engine
 from perdure.runtime.heart import Heart
 from perdure.testing import ManualClock
-from tests.engine.cluster import Gate, Process, cluster, retrying
+from tests.engine.cluster import Gate, Process, cluster, retrying, turns, until
 from tests.engine.support import trace
 
 TTL = 30.0
 THIRD = TTL / 3
-
-
-async def turns() -> None:
-    """Let the event loop turn a few times."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 class Pulse:
@@ -222,7 +215,7 @@ async def test_a_worker_waits_for_the_store_with_its_new_session(url: str) -> No
             await expire(sweeper)
             failed, failing = asyncio.Event(), process.wire.open_session
 
-            async def fail(*args: Any) -> Any:
+            async def fail(*_: Any) -> Any:
                 failed.set()
                 raise StoreUnavailable("not yet")
 
@@ -231,13 +224,8 @@ async def test_a_worker_waits_for_the_store_with_its_new_session(url: str) -> No
             async with retrying(machines.clock):
                 await failed.wait()
                 process.wire.open_session = failing  # type: ignore[attr-defined]
-                while worker.session in (old, -1):
-                    await asyncio.sleep(0)
+                await until(lambda: worker.session not in (old, -1))
         assert (await machines.store.info()).sessions == 0
-
-
-def beats_in_threads(store: Store, clock: SystemClock, done: Callable[[], None]) -> Heart:
-    return Heart(store, clock, 1, 0.03, beaten=lambda _: done(), gone=done)
 
 
 async def test_the_thread_of_a_heart_ends_with_it(tmp_path: Any) -> None:

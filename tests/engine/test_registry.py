@@ -24,7 +24,7 @@ async def fits(ctx: Context) -> None:
     del ctx
 
 
-async def named_ctx(ctx, value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, D103
+async def named_ctx(ctx, value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     del ctx
     return value
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_driven_is_refused(function: Any, says: str) -> None:
 def test_one_version_is_registered_once() -> None:
     registry = Registry()
     registry.workflow("w", version="1")(fits)
-    with pytest.raises(DuplicateRegistration, match="'w' version '1'.*another version") as twice:
+    with pytest.raises(DuplicateRegistration, match=r"'w' version '1'.*another version") as twice:
         registry.workflow("w", version="1")(annotated_otherwise)
     assert (twice.value.workflow, twice.value.version) == ("w", "1")
     registry.workflow("w", version="2")(fits)

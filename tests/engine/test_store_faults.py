@@ -18,6 +18,7 @@ from tests.engine.cluster import (
     nothing_left,
     retrying,
     running,
+    turns,
 )
 from tests.engine.support import Runs, trace
 
@@ -46,12 +47,6 @@ def working(runs: Runs, gate: Gate | None = None) -> Registry:
         return [one, message.payload if message else None, two]
 
     return registry
-
-
-async def turns(number: int = 20) -> None:
-    """Let the event loop turn a few times."""
-    for _ in range(number):
-        await asyncio.sleep(0)
 
 
 async def test_engine_calls_raise_while_the_store_is_unavailable(url: str) -> None:
@@ -243,7 +238,7 @@ async def test_a_lost_answer_is_not_taken_for_that_of_the_next_batch(url: str) -
         process = await machines.boot()
         first = await process.engine.start("work", key="first")
 
-        async def cut(commands: list[Command]) -> None:
+        async def cut(_: list[Command]) -> None:
             process.wire.answers_lost = 1
             process.wire.down_after_loss = True
 
@@ -309,7 +304,7 @@ async def test_an_error_that_nobody_expects_does_not_stop_the_engine(url: str) -
         assert process.worker is not None
         errors = iter([ValueError("a bug of the store")])
 
-        async def fail_once(commands: list[Command]) -> None:
+        async def fail_once(_: list[Command]) -> None:
             for error in errors:
                 raise error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from datetime import datetime, timedelta
-from typing import Literal, assert_type
+from typing import assert_type
 from uuid import UUID
 
 from perdure import Context, Message, RetryPolicy
@@ -156,12 +156,3 @@ async def selects(ctx: Context) -> None:
     """Select the first of several."""
     assert_type(await ctx.select(ctx.sleep(1), ctx.sleep(2)), tuple[int, datetime])
     await ctx.select(7)  # type: ignore[arg-type]
-
-
-async def races(ctx: Context) -> None:
-    """A select gives the place of the first, and a value whose type follows from it."""
-    place, value = await ctx.select(ctx.receive("answer"), ctx.sleep(1))
-    assert_type(place, Literal[0, 1])
-    assert_type(value, Message | None | datetime)
-    many = await ctx.select(*[ctx.sleep(n) for n in range(9)])
-    assert_type(many, tuple[int, datetime])

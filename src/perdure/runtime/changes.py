@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 from uuid import UUID
 
 from perdure.errors import StoreUnavailable
@@ -55,8 +56,9 @@ class Changes:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for waiting in [self._any, *self._ends.values()]:
-            for future in waiting:
+        waiting: list[list[asyncio.Future[Any]]] = [self._any, *self._ends.values()]
+        for futures in waiting:
+            for future in futures:
                 if not future.done():
                     future.set_exception(StoreUnavailable("the engine was closed meanwhile"))
                     future.exception()  # some of them may have lost their reader

@@ -334,17 +334,7 @@ class Context:
         members = self._members("gather", frames)
         return self._driver.gather(members, return_exceptions=return_exceptions)
 
-    @overload
-    def select(
-        self, frame1: Awaitable[T1], frame2: Awaitable[T2], /
-    ) -> Pending[tuple[Literal[0], T1] | tuple[Literal[1], T2]]: ...
-    @overload
-    def select(
-        self, frame1: Awaitable[T1], frame2: Awaitable[T2], frame3: Awaitable[T3], /
-    ) -> Pending[tuple[Literal[0], T1] | tuple[Literal[1], T2] | tuple[Literal[2], T3]]: ...
-    @overload
-    def select(self, *frames: Awaitable[T]) -> Pending[tuple[int, T]]: ...
-    def select(self, *frames: Awaitable[Any]) -> Pending[Any]:
+    def select(self, *frames: Awaitable[T]) -> Pending[tuple[int, T]]:
         """Wait for the first of several frames and coroutines of this function.
 
         Which one is first is decided by the journal, so a replay decides the same. The others are
