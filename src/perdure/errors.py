@@ -198,14 +198,22 @@ class ExecutionFailed(PerdureError):
 
 
 class WaitTimeout(PerdureError):
-    """The wait ended before the execution did. The execution goes on."""
+    """The wait ended before the execution did.
 
-    def __init__(self, eid: UUID, timeout_s: float) -> None:
+    Attributes:
+        eid: the execution.
+        timeout_s: how long was waited.
+        blocked: why the execution waits for an operator, or ``None`` if it goes on.
+    """
+
+    def __init__(self, eid: UUID, timeout_s: float, blocked: str | None = None) -> None:
         self.eid = eid
         self.timeout_s = timeout_s
-        super().__init__(
-            f"execution {eid} did not end within {timeout_s:g} s; it goes on: wait for it again"
-        )
+        self.blocked = blocked
+        state = "it goes on: wait for it again"
+        if blocked is not None:
+            state = f"it is blocked, and waits for an operator: {blocked}"
+        super().__init__(f"execution {eid} did not end within {timeout_s:g} s; {state}")
 
 
 class NondeterminismError(PerdureError):
@@ -231,8 +239,9 @@ class ForeignAwait(PerdureError):
     def __init__(self, awaited: str) -> None:
         self.awaited = awaited
         super().__init__(
-            f"the workflow function awaited {awaited}, which a replay cannot repeat; "
-            "move it into a step function and await ctx.step(function, ...)"
+            f"the workflow function awaited {awaited}, which a replay cannot repeat: use "
+            "ctx.sleep, ctx.gather and ctx.select instead of asyncio's own, and move what else it awaits into "
+            "a step function: await ctx.step(function, ...)"
         )
 
 

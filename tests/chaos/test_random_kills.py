@@ -35,9 +35,10 @@ async def next_effects(workers: list[WorkerProcess], over: asyncio.Event) -> lis
     return heard
 
 
-async def kill_now_and_then(start: Start, chance: random.Random, over: asyncio.Event) -> None:
+async def kill_now_and_then(
+    start: Start, workers: list[WorkerProcess], chance: random.Random, over: asyncio.Event
+) -> None:
     """Kill a worker after a random number of effects, right after one of its own; start another."""
-    workers = list(await asyncio.gather(*[one_more(start) for _ in range(WORKERS)]))
     for _ in range(KILLS):
         heard: list[int] = []
         enough = chance.randrange(5, 30)
@@ -77,10 +78,11 @@ async def test_every_execution_ends_once_however_often_workers_die(
 ) -> None:
     """A death costs at most one more run of what ran at that moment, and changes no memo."""
     print(f"seed {seed}")  # noqa: T201 - the way to repeat a failure
+    workers = list(await asyncio.gather(*[one_more(start) for _ in range(WORKERS)]))
     eids = await engine.start_many("short", [[number] for number in range(EXECUTIONS)])
     chance = random.Random(seed)  # noqa: S311 - no secret
     over = asyncio.Event()
-    killing = asyncio.create_task(kill_now_and_then(start, chance, over))
+    killing = asyncio.create_task(kill_now_and_then(start, workers, chance, over))
     results = await asyncio.gather(*[engine.result(eid) for eid in eids])
     over.set()
     await killing

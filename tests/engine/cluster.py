@@ -205,12 +205,12 @@ async def cluster(registry: Registry, url: str) -> AsyncIterator[Cluster]:
 @asynccontextmanager
 async def running(process: EngineUnderTest) -> AsyncIterator[asyncio.Task[None]]:
     """Let a process run beside the test, until it is idle."""
-    task = asyncio.create_task(process.run_until_idle())
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
+    async with asyncio.TaskGroup() as group:  # should the task fail, the test does not wait for it
+        task = group.create_task(process.run_until_idle())
+        try:
+            yield task
+        finally:
+            task.cancel()
 
 
 async def turns(number: int = 20) -> None:
@@ -236,12 +236,12 @@ async def retrying(clock: ManualClock) -> AsyncIterator[None]:
             if due is not None and due - clock.now() <= MOMENT:
                 clock.advance(due - clock.now())
 
-    task = asyncio.create_task(move())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(move())
+        try:
+            yield
+        finally:
+            task.cancel()
 
 
 async def entry_of(engine: Engine, eid: UUID, kind: str, fid: str = "root") -> Entry:

@@ -275,9 +275,9 @@ async def test_timers_fire_in_the_order_of_their_instants(url: str) -> None:
         assert ended == [10, 20, 30, 40, 50]
 
 
-async def test_waiting_for_an_end_does_not_slow_the_clock_of_a_test_down() -> None:
-    """A day passes in a moment, also after somebody has waited for a result."""
-    async with engine_under_test(sleeping()) as under:
+async def test_waiting_for_an_end_does_not_slow_the_clock_of_a_test_down(url: str) -> None:
+    """A month passes in a moment, also after somebody has waited for a result."""
+    async with engine_under_test(sleeping(), url=url) as under:
         first = await under.engine.start("nap")
         waiting = asyncio.create_task(under.engine.result(first))
         await under.run_until_idle()

@@ -6,9 +6,10 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from perdure import Context, Registry
+from perdure import Context, Registry, RetryPolicy
 from perdure.ports.commands import Command, Suspend
 from tests.engine.cluster import Cluster, Process, cluster, holds, nothing_left, running
 from tests.engine.support import trace
@@ -29,6 +30,13 @@ def waiting() -> Registry:
     async def sleep(ctx: Context) -> str:
         return (await ctx.sleep(HOUR)).isoformat()
 
+    async def fail() -> None:
+        raise ValueError
+
+    @registry.workflow("retry", version="1")
+    async def retry(ctx: Context) -> None:
+        await ctx.step(fail, retry=RetryPolicy(max_attempts=2, backoff=30))
+
     @registry.workflow("both", version="1")
     async def both(ctx: Context) -> Any:
         message, _ = await ctx.gather(ctx.receive("x"), ctx.sleep(HOUR))
@@ -39,6 +47,58 @@ def waiting() -> Registry:
 
 def suspends(commands: list[Command]) -> bool:
     return holds(commands, Suspend)
+
+
+@pytest.mark.parametrize(
+    ("workflow", "frame", "on", "timers"),
+    [
+        ("receive", "receive#0", "channel:{eid}.x", 0),
+        ("sleep", "sleep#0", "timer:root/sleep#0", 1),
+        ("retry", "fail#0", "timer:root/fail#0", 1),
+    ],
+)
+async def test_each_kind_of_wait_gives_the_execution_up(
+    url: str, workflow: str, frame: str, on: str, timers: int
+) -> None:
+    async with cluster(waiting(), url) as machines:
+        process = await machines.boot()
+        eid = await process.engine.start(workflow)
+        await process.run_until_idle()
+        on = on.format(eid=eid)
+        entry, suspended = (await process.engine.journal(eid))[-2:]
+        assert (entry.type, entry.fid) == ("frame.suspended", f"root/{frame}")
+        assert entry.payload["on"] == on
+        assert (suspended.type, suspended.payload) == ("execution.suspended", {"on": [on]})
+        row = await process.engine.execution(eid)
+        assert (row.status, row.suspended_on, row.epoch) == ("suspended", (on,), 1)
+        assert not (await process.engine.lease(eid)).live
+        info = await machines.store.info()
+        assert (info.ready_tasks, info.timers) == (0, timers)
+        control = await machines.store.control()
+        assert [(one.type, one.epoch) for one in control] == [
+            ("execution.created", 0),
+            ("execution.started", 1),
+            ("execution.suspended", 1),
+        ]
+        assert {one.eid for one in control} == {eid}
+        assert msgspec.json.decode(control[-1].body) == {"on": [on]}
+
+
+async def test_a_gather_of_waits_wakes_one_by_one(url: str) -> None:
+    async with cluster(waiting(), url) as machines:
+        process = await machines.boot()
+        eid = await process.engine.start("both")
+        await process.run_until_idle()
+        await process.advance(HOUR / 6)
+        await process.engine.signal(eid, "x", "first")
+        await process.run_until_idle()
+        await process.advance(HOUR)
+        assert trace(await process.engine.journal(eid)) == (
+            "XS FS receive#0/1 FS sleep#0/1 FU receive#0 FU sleep#0 XU[channel,timer] "
+            "| XR(2,message) CL receive#0 XU[timer] | XR(3,timer) CL sleep#0 XC"
+        )
+        row = await process.engine.execution(eid)
+        assert (row.result, row.ended_at) == ("first", row.created_at + HOUR)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sqlite3
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,11 +89,12 @@ async def test_starts_and_stops_in_any_order_end_with_what_came_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "level"),
-    [(ValueError("a bug"), "ERROR"), (StoreUnavailable("no disk"), "WARNING")],
+    ("failure", "levels"),
+    [(ValueError("a bug"), ["ERROR"] * 2), (StoreUnavailable("no disk"), ["WARNING"])],
+    ids=["a bug, each time", "a trouble that lasts, once"],
 )
 async def test_a_pass_that_fails_is_logged_and_repeated(
-    failure: Exception, level: str, caplog: pytest.LogCaptureFixture
+    failure: Exception, levels: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
     service = Counting(clock)
@@ -104,7 +106,7 @@ async def test_a_pass_that_fails_is_logged_and_repeated(
             clock.advance(1)
         await turns()
     assert service.passes == 3
-    assert [record.levelname for record in caplog.records] == [level] * 2
+    assert [record.levelname for record in caplog.records] == levels
     assert str(failure) in caplog.text
     await service.stop()
 
@@ -209,14 +211,13 @@ async def test_any_number_of_sweepers_may_run(url: str) -> None:
         assert len(await worker.engine.store.ended(eids)) == 20
 
 
-async def test_a_pending_execution_without_a_task_gets_one(url: str) -> None:
+async def test_a_pending_execution_without_a_task_gets_one(tmp_path: Path) -> None:
     """Damage that no code of ours makes: the task is gone."""
-    if url == "memory:":
-        pytest.skip("nobody else can damage a store in memory")
-    async with cluster(naps(), url) as machines:
+    file = tmp_path / "test.db"
+    async with cluster(naps(), f"sqlite:///{file}") as machines:
         process = await machines.boot()
         eid = await process.engine.start("nap", 0)
-        with sqlite3.connect(url.removeprefix("sqlite:///")) as damage:
+        with sqlite3.connect(file) as damage:
             damage.execute("DELETE FROM tasks")
         damage.close()
         await process.run_until_idle()

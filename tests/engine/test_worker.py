@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -311,10 +312,9 @@ async def test_a_dequeue_that_fails_is_logged_and_repeated(
         assert "a bug somewhere" in caplog.text
 
 
-async def test_two_engines_in_one_process_work_on_one_file(url: str) -> None:
+async def test_two_engines_in_one_process_work_on_one_file(tmp_path: Path) -> None:
     """What one commits the other sees, runs and is woken by."""
-    if url == "memory:":
-        pytest.skip("a store in memory belongs to one engine")
+    url = f"sqlite:///{tmp_path / 'test.db'}"
     registry = versions("1")
     async with (
         perdure.open(url, registry) as first,

@@ -16,7 +16,7 @@ import pytest
 
 from perdure.errors import InvalidArgument, SchemaTooNew, StoreUnavailable
 from perdure.ports.store import Session
-from perdure.stores.sqlite import SqliteStore, open_sqlite
+from perdure.stores.sqlite import SqliteStore, connection, open_sqlite
 from perdure.stores.sqlite import store as sqlite_store
 from perdure.stores.sqlite.statements import SCHEMA_VERSION
 from perdure.testing.contract.stage import ENGINE_SITE, NOW, TTL_S, WORKER_SITE, Stage
@@ -249,7 +249,7 @@ async def test_connections_that_were_opened_are_closed_if_another_one_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Three are opened, one after the other; each may find that no more files can be open."""
-    connect = sqlite_store.connect
+    connect = connection.connect
     left = 0
 
     def fail(path: str, *, reader: bool = False) -> sqlite3.Connection:

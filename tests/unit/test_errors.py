@@ -122,7 +122,7 @@ CASES: list[tuple[BaseException, dict[str, Any], list[str]]] = [
     (
         ForeignAwait("asyncio.sleep"),
         {"awaited": "asyncio.sleep"},
-        ["awaited asyncio.sleep", "move it into a step", "await ctx.step(function, ...)"],
+        ["awaited asyncio.sleep", "into a step function", "await ctx.step(function, ...)"],
     ),
     (
         ForeignFrame("sleep"),

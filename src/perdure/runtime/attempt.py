@@ -121,8 +121,6 @@ class Attempt:
         call = self.call
         try:
             value = await (begun or call.function(*call.args, **call.kwargs))
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # noqa: BLE001 - a step's own CancelledError is a failure
             if self.dropped and isinstance(error, asyncio.CancelledError):
                 return

@@ -16,6 +16,7 @@ from perdure.errors import StoreUnavailable
 from perdure.model.execution import ExecutionRow
 from perdure.ports.clock import Clock
 from perdure.ports.store import Store
+from perdure.runtime.trouble import Trouble
 
 POLL_S = 0.02
 RETRY_S = 0.5
@@ -120,6 +121,7 @@ class Changes:
                 return
 
     async def _poll(self) -> None:
+        trouble = Trouble(log)
         while True:
             try:
                 if await self._store.changed():
@@ -128,7 +130,9 @@ class Changes:
                     await self._look_around()
                 pause = POLL_S
             except StoreUnavailable as error:
-                log.warning("%s", error)
+                trouble.tell(error)
                 pause = RETRY_S
+            else:
+                trouble.over()
             # Real seconds on any clock: other processes do not wait for this one's clock to move.
             await asyncio.sleep(pause)

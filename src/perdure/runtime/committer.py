@@ -168,7 +168,7 @@ class Committer:
             except StoreUnavailable as error:
                 if delay == RETRY_FIRST_S:
                     log.warning("%s; executions wait and go on when it works again", error)
-                committed = None
+                committed = await self._look_up(sources, error)
                 if committed is None:
                     _refuse_requests(sources, error)
                     sources, transitions = _without_requests(sources, transitions)

@@ -28,6 +28,11 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
+        for name in ("session_ttl", "drain"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                message = f"{name} is {value!r}; it is a number of seconds"
+                raise InvalidArgument(message)
         if not 0 < self.session_ttl < float("inf"):
             message = f"session_ttl is {self.session_ttl!r}; it is a number of seconds above 0"
             raise InvalidArgument(message)

@@ -276,11 +276,11 @@ class Engine:
             alarm = self.alarms.after(seconds, lambda: _fail(ended, late))
         try:
             row = await ended
-        except WaitTimeout:  # with a short timeout it may have ended before anybody could look
+        except WaitTimeout as late:  # with a short timeout it may have ended before anybody looked
             row = await self.execution(eid)
-            if not row.status.terminal:
-                raise
-            return row
+            if row.status.terminal:
+                return row
+            raise WaitTimeout(eid, late.timeout_s, row.blocked) from None
         finally:
             self._changes.forget(eid, ended)
             if alarm is not None:

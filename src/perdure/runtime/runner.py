@@ -262,6 +262,8 @@ class Runner:
             return
         if isinstance(outcome, Done):
             if handed.barrier is not None:
+                if self.driver.stopped is not None and not self.draining:
+                    log.warning("execution %s is blocked: %s", self.eid, self.driver.stopped)
                 self.lose()
                 return
             self.journal.settled()

@@ -25,6 +25,7 @@ from perdure.runtime.heart import Heart
 from perdure.runtime.runner import Runner
 from perdure.runtime.slots import Slots
 from perdure.runtime.threads import Threads
+from perdure.runtime.trouble import Trouble
 from perdure.runtime.upkeep.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -215,12 +216,13 @@ class Worker:
     # -- work --------------------------------------------------------------------------------
 
     async def _work(self) -> None:
+        trouble = Trouble(log, "cannot dequeue: ")
         while not self._stopping:
             self._wake.clear()
             try:
                 found = await self.run_once()
             except StoreUnavailable as error:
-                log.warning("cannot dequeue: %s", error)
+                trouble.tell(error)
                 await self.clock.sleep(RETRY_S)
                 continue
             except Exception:

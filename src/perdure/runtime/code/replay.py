@@ -161,8 +161,6 @@ class Driver:
             awaited = branch.context.run(branch.coroutine.send, None)
         except StopIteration as stop:
             self._end(branch, value=stop.value)
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:  # noqa: BLE001 - whatever ends a branch is its outcome
             self._failed(branch, error)
         else:
@@ -170,8 +168,7 @@ class Driver:
                 awaited.watch(lambda _: self._ready.append(branch))
             else:
                 self.stop(ForeignAwait(_describe(awaited)))
-                if isinstance(awaited, asyncio.Future):
-                    awaited.cancel()
+                _let_go(awaited)
         finally:
             self._current = None
 
@@ -228,6 +225,16 @@ def _close_coroutine(coroutine: Coroutine[Any, Any, Any]) -> None:
         raise
     except BaseException:  # noqa: BLE001, S110 - it opened a frame or raised while it was closed
         pass
+
+
+def _let_go(awaited: object) -> None:
+    """End what the function has started in the event loop and nobody will wait for."""
+    children = getattr(awaited, "_children", None)  # asyncio.gather
+    if isinstance(awaited, asyncio.Task) or children is not None:
+        awaited.cancel()  # type: ignore[attr-defined]
+        awaited.add_done_callback(  # type: ignore[attr-defined]
+            lambda done: done.cancelled() or done.exception()
+        )
 
 
 def _describe(awaited: object) -> str:

@@ -10,6 +10,7 @@ import logging
 
 from perdure.errors import StoreUnavailable
 from perdure.ports.clock import Clock
+from perdure.runtime.trouble import Trouble
 
 log = logging.getLogger("perdure.upkeep")
 
@@ -44,12 +45,13 @@ class Service:
             await asyncio.wait([task])
 
     async def _run(self) -> None:
+        trouble = Trouble(log, f"{type(self).__name__}: ")
         while True:
             try:
                 await self.run_once()
                 seconds = await self.pause()
             except StoreUnavailable as error:
-                log.warning("%s: %s", type(self).__name__, error)
+                trouble.tell(error)
                 seconds = 1.0
             except Exception:
                 log.exception("%s: a pass failed; the next one follows", type(self).__name__)

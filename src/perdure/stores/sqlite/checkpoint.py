@@ -43,9 +43,11 @@ class Checkpointer:
         self._thread.join()
 
     def _run(self) -> None:
-        while self._dirty.wait() and not self._stopped.wait(PAUSE_S):
-            self._dirty.clear()
-            self._too_long = _checkpoint(self._connection, "PASSIVE") > LOG_PAGES_MAX
+        while not self._stopped.is_set():
+            self._dirty.wait()
+            if not self._stopped.wait(PAUSE_S):
+                self._dirty.clear()
+                self._too_long = _checkpoint(self._connection, "PASSIVE") > LOG_PAGES_MAX
         self._connection.close()
 
 

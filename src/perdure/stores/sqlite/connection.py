@@ -7,6 +7,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 from perdure.errors import SchemaTooNew, StoreUnavailable
@@ -102,6 +103,15 @@ def in_transaction(connection: Connection, work: Callable[[], T]) -> T:
         roll_back(connection)
         raise
     return result
+
+
+def file_of(path: str) -> tuple[int, int] | None:
+    """Tell which file stands at `path`; ``None`` if there is none any more."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def roll_back(connection: Connection) -> None:

@@ -36,6 +36,7 @@ from perdure.stores.sqlite.checkpoint import Checkpointer
 from perdure.stores.sqlite.connection import (
     Connection,
     connect,
+    file_of,
     in_transaction,
     prepare,
     roll_back,
@@ -79,18 +80,19 @@ class SqliteStore:
         self._beat_lock = threading.Lock()
         self._beat_connection: Connection | None = None
         self._data_version = -1
-        self._closed = False
+        self._file = file_of(path) if self.shared else None
+        self._ended: asyncio.Future[Any] | None = None
 
     async def close(self) -> None:
         """Close every connection, when the calls that are under way are done.
 
         Closing twice is fine.
         """
-        if not self._closed:
-            self._closed = True
-            await asyncio.gather(
+        if self._ended is None:
+            self._ended = asyncio.gather(
                 self._reader.end(self._reading.close), self._writer.end(self._close_rest)
             )
+        await asyncio.shield(self._ended)
 
     def _close_rest(self) -> None:
         if self._checkpointer is not None:
@@ -107,6 +109,12 @@ class SqliteStore:
         return await self._writer.call(self._written, function, args)
 
     def _written(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
+        if self._file is not None and file_of(self._path) != self._file:
+            message = (
+                f"store {self._path}: the file was removed or replaced while it was open; nothing "
+                "was written: stop every process that uses it, and put the file back"
+            )
+            raise StoreUnavailable(message)
         try:
             result = function(*args)
         except sqlite3.Error as error:
@@ -132,7 +140,7 @@ class SqliteStore:
         return result
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._ended is not None:
             message = f"store {self.url} is closed; open it again"
             raise StoreUnavailable(message)
 

@@ -62,11 +62,11 @@ def _import(path: str, here: str) -> object:
             message = f"there is no module {error.name!r} in {here} or among what is installed"
             raise _refusal(message) from error
         raise _failed(path, error) from error
-    except Exception as error:  # the user's module may raise anything
+    except (Exception, SystemExit) as error:  # the user's module may raise anything
         raise _failed(path, error) from error
 
 
-def _failed(path: str, error: Exception) -> AppBroken:
+def _failed(path: str, error: BaseException) -> AppBroken:
     message = f"module {path!r} cannot be imported: {type(error).__name__}: {error}"
     return AppBroken(f"{message}; correct it, or see where with --debug")
 
