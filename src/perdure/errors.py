@@ -240,8 +240,8 @@ class ForeignAwait(PerdureError):
         self.awaited = awaited
         super().__init__(
             f"the workflow function awaited {awaited}, which a replay cannot repeat: use "
-            "ctx.sleep, ctx.gather and ctx.select instead of asyncio's own, and move what else it awaits into "
-            "a step function: await ctx.step(function, ...)"
+            "ctx.sleep, ctx.gather and ctx.select instead of asyncio's own, and move what else it "
+            "awaits into a step function: await ctx.step(function, ...)"
         )
 
 
