@@ -25,7 +25,7 @@ from perdure import (
     step_info,
 )
 from perdure.testing import EngineUnderTest, engine_under_test
-from tests.engine.cluster import Gate, running, turns
+from tests.engine.cluster import Gate, running
 
 ADA = Actor.human("ada@example.com")
 SECOND = timedelta(seconds=1)
@@ -352,59 +352,3 @@ async def test_frames_show_what_an_execution_waits_for(url: str) -> None:
         assert (root.status, frame.status, frame.attempts) == ("suspended", "waiting", 1)
         assert root.waits_on == frame.waits_on == "timer:root/flaky:k"
         assert frame.ended_at is None
-
-
-# -- watch -----------------------------------------------------------------------------------
-
-
-async def collect(under: EngineUnderTest, eid: Any, seen: asyncio.Queue[str]) -> None:
-    async for entry in under.engine.watch(eid):
-        seen.put_nowait(entry.type)
-
-
-async def test_watch_gives_entries_as_they_commit(url: str) -> None:
-    gate = Gate()
-    async with engine_under_test(samples(gate), url=url) as under:
-        eid = await under.engine.start("gated")
-        seen: asyncio.Queue[str] = asyncio.Queue()
-        watching = asyncio.create_task(collect(under, eid, seen))
-        async with running(under) as task:
-            assert await seen.get() == "execution.started"
-            assert await seen.get() == "frame.started"
-            assert seen.empty()
-            gate.opened.set()
-            await task
-        await watching
-        assert [seen.get_nowait(), seen.get_nowait()] == ["frame.completed", "execution.completed"]
-
-
-async def test_watch_shows_that_an_execution_was_acquired_before_it_does_anything(
-    url: str,
-) -> None:
-    """Its first step waits for a place; nothing is committed meanwhile."""
-    gate = Gate()
-    async with engine_under_test(samples(gate), url=url, max_steps=1) as under:
-        await under.engine.start("gated")
-        async with running(under) as task:
-            await gate.entered.wait()
-            await under.engine.committer.idle()
-            eid = await under.engine.start("gated")
-            seen: asyncio.Queue[str] = asyncio.Queue()
-            watching = asyncio.create_task(collect(under, eid, seen))
-            await turns()
-            assert under.worker is not None
-            assert await under.worker.run_once() == 1
-            assert await seen.get() == "execution.started"
-            gate.opened.set()
-            await task
-        await watching
-
-
-async def test_watch_of_an_execution_that_has_ended_gives_all_and_ends(url: str) -> None:
-    async with engine_under_test(samples(), url=url) as under:
-        eid = await run_rich(under)
-        journal = await under.engine.journal(eid)
-        assert [entry async for entry in under.engine.watch(eid)] == journal
-        later = [entry async for entry in under.engine.watch(eid, after=5)]
-        assert later == journal[5:]
-        assert later[0].provenance == journal[5].provenance

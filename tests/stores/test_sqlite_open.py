@@ -131,13 +131,13 @@ async def test_newer_schema_is_left_as_it_is(tmp_path: Path, journal_mode: str) 
 
 
 async def test_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 37, 2))
-    monkeypatch.setattr(sqlite3, "sqlite_version", "3.37.2")
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    monkeypatch.setattr(sqlite3, "sqlite_version", "3.34.1")
     for url in ("sqlite:///x.db", "memory:"):
         with pytest.raises(StoreUnavailable) as caught:
             await open_store(url)
         assert str(caught.value) == (
-            "this Python comes with SQLite 3.37.2, perdure needs 3.38 or newer; use another Python"
+            "this Python comes with SQLite 3.34.1, perdure needs 3.35 or newer; use another Python"
         )
     assert files(tmp_path) == []
 

@@ -15,8 +15,9 @@ from perdure.stores.sqlite.statements import APPLICATION_ID, SCHEMA, SCHEMA_VERS
 
 T = TypeVar("T")
 
-OLDEST_SQLITE = (3, 38)
+OLDEST_SQLITE = (3, 35)  # the first with RETURNING
 LOCK_PATIENCE_S = 30.0
+LOG_SIZE = 16 * 1024 * 1024  # bytes
 LOCK_PAUSE_S = (0.0005, 0.002)
 
 Connection = sqlite3.Connection
@@ -49,6 +50,9 @@ def connect(path: str, *, reader: bool = False) -> Connection:
             _wait(lambda: connection.execute("PRAGMA synchronous = FULL"))
             # Checkpoints run off the commit path, see `checkpoint`.
             connection.execute("PRAGMA wal_autocheckpoint = 0")
+            # A log that was long for once is cut when it starts over.
+            connection.execute(f"PRAGMA journal_size_limit = {LOG_SIZE}")
+            connection.execute("PRAGMA temp_store = MEMORY")
             if reader:
                 connection.execute("PRAGMA query_only = ON")
     except BaseException:
@@ -95,7 +99,7 @@ def _read_version(connection: Connection, path: str) -> int | None:
 
 def in_transaction(connection: Connection, work: Callable[[], T]) -> T:
     """Do `work` in a transaction that writes; whatever it raises undoes it."""
-    _wait(lambda: connection.execute("BEGIN IMMEDIATE"))
+    begin(connection, "IMMEDIATE")
     try:
         result = work()
         connection.execute("COMMIT")
@@ -112,6 +116,19 @@ def file_of(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def begin(connection: Connection, kind: str) -> None:
+    """Begin a transaction."""
+    if connection.in_transaction:  # it could not be undone when it failed; maybe it can be now
+        connection.execute("ROLLBACK")
+    _wait(lambda: connection.execute(f"BEGIN {kind}"))
+
+
+def data_version(connection: Connection) -> int:
+    """Give a number that another one follows when another connection commits."""
+    version: int = _wait(lambda: connection.execute("PRAGMA data_version").fetchone())[0]
+    return version
 
 
 def roll_back(connection: Connection) -> None:

@@ -88,6 +88,7 @@ class Core:
         """Open a session, and forget those that nobody will ask about."""
 
         def work() -> Session:
+            self._execute(SQL["mark_idle_sessions"], (now,))
             self._execute(SQL["purge_sessions"], (now - DAY_US,))
             site_id = self._intern("site", encode(site))
             opened = self._execute(SQL["open_session"], (site_id, ttl, now)).lastrowid

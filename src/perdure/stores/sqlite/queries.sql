@@ -3,6 +3,12 @@
 -- name: open_session
 INSERT INTO sessions (site, ttl, used_at) VALUES (?, ?, ?)
 
+-- name: mark_idle_sessions
+-- A batch of appends carries no time, so whoever opens a session notes how far those without a time
+-- to live have come since the last look.
+UPDATE sessions SET seen_batch_no = batch_no, used_at = max(used_at, ?)
+WHERE ttl IS NULL AND batch_no <> seen_batch_no
+
 -- name: purge_sessions
 -- Sessions that nobody will ask about again: dead, or of an engine that vanished, for a day.
 DELETE FROM sessions WHERE used_at < ? AND (live = 0 OR ttl IS NULL)
@@ -72,7 +78,9 @@ FROM executions WHERE eid = ?
 INSERT INTO control (eid, type, at, epoch, body) VALUES (?, ?, ?, ?, ?)
 
 -- name: append
-INSERT INTO journal (eid, seq, count, epoch, site, body) VALUES (?, ?, ?, ?, ?, ?)
+-- FAIL keeps the rows before the one that collides, which spares SQLite a copy of every page that
+-- the statement touches. Whoever gets the error undoes the rest.
+INSERT OR FAIL INTO journal (eid, seq, count, epoch, site, body) VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: consume
 UPDATE channels SET consumed = max(consumed, ?) WHERE eid = ? AND name = ?
@@ -141,6 +149,11 @@ ORDER BY eid LIMIT ?
 INSERT OR IGNORE INTO tasks (eid, kind, queue, workflow, version, priority, reason, enqueued_at)
 SELECT eid, 'start', queue, workflow, version, priority, 'repair', ? FROM executions WHERE eid = ?
 
+-- name: has_ready
+SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ? AND live = 1), EXISTS (
+    SELECT 1 FROM tasks WHERE not_before IS NULL AND queue IN (SELECT value FROM json_each(?))
+)
+
 -- name: ready
 -- The record of the execution, then the task, and whether the execution can be owned: it exists,
 -- has not ended, and no live session owns it.
@@ -151,13 +164,17 @@ FROM tasks t
     LEFT JOIN executions e ON e.eid = t.eid
     LEFT JOIN sessions n ON n.id = e.owner
 WHERE t.queue = ? AND t.not_before IS NULL
-    AND (t.workflow, t.version) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
+    AND (t.workflow, t.version) IN (
+        SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
+    )
 ORDER BY t.priority, t.id LIMIT ?
 
 -- name: missing
 SELECT DISTINCT workflow, version FROM tasks
 WHERE queue IN (SELECT value FROM json_each(?)) AND not_before IS NULL
-    AND (workflow, version) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
+    AND (workflow, version) NOT IN (
+        SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
+    )
 ORDER BY workflow, version
 
 -- name: delete_task
@@ -218,7 +235,8 @@ WHERE e.eid < :cursor
         SELECT 1 FROM json_each(:tags) wanted
         WHERE NOT EXISTS (
             SELECT 1 FROM json_each(CAST(e.options AS TEXT), '$.tags') tag
-            WHERE tag.key = wanted.value ->> 0 AND tag.value = wanted.value ->> 1
+            WHERE tag.key = json_extract(wanted.value, '$[0]')
+                AND tag.value = json_extract(wanted.value, '$[1]')
         )
     )
     AND (:text IS NULL OR instr(e.workflow, :text) OR instr(coalesce(e.dispatch_key, ''), :text)

@@ -86,11 +86,11 @@ class Reads:
             SQL["rows"],
             {
                 "cursor": BEFORE_ALL if query.cursor is None else _read_cursor(query.cursor),
-                "status": None if query.status is None else _json(sorted(query.status)),
+                "status": None if query.status is None else make_json(sorted(query.status)),
                 "workflow": query.workflow,
                 "since": query.since,
                 "until": query.until,
-                "tags": _json(query.tags),
+                "tags": make_json(query.tags),
                 "text": query.text,
                 "limit": query.limit + 1,
             },
@@ -186,7 +186,7 @@ class Reads:
         self, queues: Sequence[str], known: frozenset[tuple[str, str]]
     ) -> list[MissingWorkflow]:
         """Tell for which workflow versions outside `known` ready tasks wait."""
-        rows = self._execute(SQL["missing"], (_json(queues), known_json(known)))
+        rows = self._execute(SQL["missing"], (make_json(queues), known_json(known)))
         return [MissingWorkflow(workflow, version) for workflow, version in rows]
 
     def sites(self, ids: Sequence[int]) -> dict[int, Site]:
@@ -246,10 +246,11 @@ class Reads:
 
 def known_json(known: frozenset[tuple[str, str]]) -> str:
     """Give pairs of workflow and version as the statements read them."""
-    return _json(sorted(known))
+    return make_json(sorted(known))
 
 
-def _json(value: object) -> str:
+def make_json(value: object) -> str:
+    """Give a value as the statements read it with ``json_each``."""
     return msgspec.json.encode(value).decode()
 
 

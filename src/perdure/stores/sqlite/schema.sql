@@ -18,6 +18,7 @@ CREATE TABLE sessions (
     live INTEGER NOT NULL DEFAULT 1,
     batch_no INTEGER NOT NULL DEFAULT 0,
     committed BLOB,                 -- the answer to the last batch, for one that asks again
+    seen_batch_no INTEGER NOT NULL DEFAULT 0,   -- when somebody last looked whether it is idle
     used_at INTEGER NOT NULL
 );
 
@@ -48,6 +49,8 @@ CREATE TABLE executions (
 );
 -- A beat lists what its session owns; an expiry takes it all. Few rows have an owner.
 CREATE INDEX executions_owner ON executions (owner) WHERE owner IS NOT NULL;
+-- The sweeper looks for those without a task. Few are pending, millions may have ended.
+CREATE INDEX executions_pending ON executions (eid) WHERE status = 'pending';
 
 CREATE TABLE journal (
     eid BLOB NOT NULL,

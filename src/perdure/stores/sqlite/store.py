@@ -35,7 +35,9 @@ from perdure.ports.store import (
 from perdure.stores.sqlite.checkpoint import Checkpointer
 from perdure.stores.sqlite.connection import (
     Connection,
+    begin,
     connect,
+    data_version,
     file_of,
     in_transaction,
     prepare,
@@ -45,7 +47,8 @@ from perdure.stores.sqlite.connection import (
 )
 from perdure.stores.sqlite.core import Core
 from perdure.stores.sqlite.dequeue import Dequeuer
-from perdure.stores.sqlite.reads import Reads, known_json
+from perdure.stores.sqlite.reads import Reads, known_json, make_json
+from perdure.stores.sqlite.statements import SQL
 from perdure.stores.sqlite.threads import Inline, Thread
 
 T = TypeVar("T")
@@ -79,7 +82,7 @@ class SqliteStore:
         self._reader: Thread | Inline = Thread("perdure-reader") if self.shared else Inline()
         self._beat_lock = threading.Lock()
         self._beat_connection: Connection | None = None
-        self._data_version = -1
+        self._data_version = data_version(connection)
         self._file = file_of(path) if self.shared else None
         self._ended: asyncio.Future[Any] | None = None
 
@@ -129,7 +132,7 @@ class SqliteStore:
 
     def _seen(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
         try:
-            self._reading.execute("BEGIN")
+            begin(self._reading, "DEFERRED")
             result = function(*args)
             self._reading.execute("COMMIT")
         except BaseException as error:
@@ -196,6 +199,13 @@ class SqliteStore:
         limit: int,
         now: int,
     ) -> list[Claimed]:
+        # Workers that share a file ask often and in vain; that must not cost the lock.
+        (live, ready) = self._connection.execute(
+            SQL["has_ready"], (session, make_json(queues))
+        ).fetchone()
+        if live and not ready:
+            return []
+
         def work() -> list[Claimed]:
             dequeuer = Dequeuer(self._connection, self._writer_reads, session, now)
             return dequeuer.take(queues, known_json(known), limit)
@@ -271,7 +281,7 @@ class SqliteStore:
 
     def _has_changed(self) -> bool:
         with translated(self._path):
-            (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+            version = data_version(self._connection)
         before, self._data_version = self._data_version, version
         return bool(version != before)
 
