@@ -152,8 +152,8 @@ class Engine:
             UnknownWorkflow: if nothing registered fits.
             InvalidArgument: if an argument does not fit the function; it names the parameter.
             Conflict: if the key belongs to an execution of another workflow.
-            StoreUnavailable: if the store cannot write. Nothing was stored, unless it vanished right
-                after it did: start again with the same `key`, and it is one execution in any case.
+            StoreUnavailable: if the store cannot write. Nothing was stored, unless it vanished
+                right after it did: start again with the same `key`, and it is one execution.
 
         Example:
             ``eid = await engine.start(invoice_approval, "INV-7", key="invoice:7")``
