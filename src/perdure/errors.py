@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
+SHOWN_MAX = 200
+"""How much of a refused value an error shows."""
+
+
 class PerdureError(Exception):
     """The root of every error that perdure raises."""
 
@@ -50,13 +54,18 @@ class InvalidName(InvalidArgument):
         what: which kind of name it is, for example ``"channel"``.
         value: the refused name.
         pattern: the regular expression that a name of this kind matches.
+        hint: how to give another name, or ``""``.
     """
 
-    def __init__(self, what: str, value: object, pattern: str) -> None:
+    def __init__(self, what: str, value: object, pattern: str, hint: str = "") -> None:
         self.what = what
         self.value = value
         self.pattern = pattern
-        super().__init__(f"{what} {value!r} is not a valid name: it must match {pattern}")
+        self.hint = hint
+        shown = repr(value)
+        if len(shown) > SHOWN_MAX:
+            shown = f"{shown[:SHOWN_MAX]}…"
+        super().__init__(f"{what} {shown} is not a valid name: it must match {pattern}{hint}")
 
 
 class NotSerializable(InvalidArgument):

@@ -329,3 +329,18 @@ async def test_what_is_no_id_is_refused_everywhere(eid: Any) -> None:
         ):
             with pytest.raises(InvalidArgument, match="not an execution id"):
                 await call
+
+
+async def test_a_function_without_a_usable_name_is_told_how_to_get_one(url: str) -> None:
+    registry = Registry()
+
+    @registry.workflow("nameless", version="1")
+    async def nameless(ctx: Context) -> int:
+        return await ctx.step(lambda: 1)
+
+    async with engine_under_test(registry, url=url) as under:
+        eid = await under.engine.start(nameless)
+        await under.run_until_idle()
+        error = (await under.engine.execution(eid)).error
+        assert error is not None
+        assert error.message.endswith("; give the frame another one with name=")

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from msgspec import Raw
 
-from perdure.errors import Abandoned, ForeignAwait, ForeignFrame, InvalidArgument
+from perdure.errors import Abandoned, ForeignAwait, ForeignFrame, InvalidArgument, InvalidName
 from perdure.model import codec
 from perdure.model.ids import CHANNEL, FRAME_KEY, FRAME_NAME, ROOT, check_name
 from perdure.model.instants import duration_us, from_us, to_us
@@ -428,8 +428,9 @@ class Context:
     def _name(self, method: str, name: str, key: str | None) -> tuple[str, str]:
         """Check the call, and give the frame its id: the number is taken now."""
         self._check(method)
-        if FRAME_NAME.fullmatch(name) is None:
-            check_name("frame name", name, FRAME_NAME)
+        if not isinstance(name, str) or FRAME_NAME.fullmatch(name) is None:
+            what, hint = "frame name", "; give the frame another one with name="
+            raise InvalidName(what, name, FRAME_NAME.pattern, hint)
         if key is not None:
             return f"{ROOT}/{name}:{check_name('frame key', key, FRAME_KEY)}", name
         number = self._counts.get(name, 0)
