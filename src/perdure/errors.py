@@ -19,7 +19,6 @@ PerdureError
 ├── NondeterminismError     the code no longer fits the journal: the execution is blocked
 ├── ForeignAwait            the function awaited something that is not a frame: blocked, too
 ├── ForeignFrame            a step function tried to open a frame
-├── LeaseLost               another worker owns the execution now
 └── StoreUnavailable        the store cannot be reached or cannot write
     └── SchemaTooNew        the store was written by a newer perdure
 
@@ -263,10 +262,6 @@ class ForeignFrame(PerdureError):
             f"ctx.{method} was called inside a step; only the workflow function and its branches "
             "open frames: return the value from the step and call ctx from the function"
         )
-
-
-class LeaseLost(PerdureError):
-    """The worker no longer owns the execution, or its session has expired."""
 
 
 class StoreUnavailable(PerdureError):

@@ -21,7 +21,6 @@ from perdure.errors import (
     ForeignFrame,
     InvalidArgument,
     InvalidName,
-    LeaseLost,
     NondeterminismError,
     NonRetryableError,
     NotFound,
@@ -141,7 +140,6 @@ BASES = (
     NotFound,
     Conflict,
     NonRetryableError,
-    LeaseLost,
     StoreUnavailable,
     Abandoned,
 )
