@@ -201,7 +201,7 @@ SELECT m.seq, m.channel, m.payload, m.sent_by, m.sent_at, m.correlation
 FROM channels c CROSS JOIN messages m
     ON m.eid = c.eid AND m.channel = c.name AND m.seq > c.consumed
 WHERE c.eid = ? AND c.last_seq > c.consumed
-ORDER BY m.channel, m.seq
+ORDER BY c.name, m.seq
 
 -- name: actor
 SELECT body FROM actors WHERE id = ?

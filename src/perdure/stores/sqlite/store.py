@@ -176,7 +176,10 @@ class SqliteStore:
             self._check_open()
             if self._beat_connection is None:
                 self._beat_connection = connect(self._path)
-            return Core(self._beat_connection).beat(session)
+            beat = Core(self._beat_connection).beat(session)
+            if self._checkpointer is not None:
+                self._checkpointer.written(self._beat_connection)
+            return beat
 
     # -- queues ------------------------------------------------------------------------------
 
