@@ -90,7 +90,8 @@ def _read_version(connection: Connection, path: str) -> int | None:
         "SELECT application_id, EXISTS (SELECT 1 FROM sqlite_master) FROM pragma_application_id"
     ).fetchone()
     if application == APPLICATION_ID:
-        return int(connection.execute("SELECT value FROM meta").fetchone()[0])
+        statement = "SELECT value FROM meta WHERE key = 'schema_version'"
+        return int(connection.execute(statement).fetchone()[0])
     if application or used:
         message = f"store {path}: it is a database of something else; give a file of its own"
         raise StoreUnavailable(message)

@@ -235,7 +235,7 @@ async def send_tells_an_owner(stage: Stage) -> None:
 async def send_to_a_pending_execution_waits_for_its_start(stage: Stage) -> None:
     """A message before the start is there at the start; it makes no second task."""
     eid = await stage.create()
-    await stage.apply(send(eid, b'"early"'))
+    assert await stage.batch((send(eid, b'"early"'),)) == Committed((Done((1,)),))
     assert await stage.ready() == 1
     (claimed,) = await stage.dequeue()
     assert claimed.mail == await stage.mail(eid)

@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from perdure.model.instants import from_us
 from perdure.model.provenance import Actor
-from perdure.ports.commands import CreateExecution, Done, FireTimers, Refused, Transition
+from perdure.ports.commands import (
+    CreateExecution,
+    Done,
+    ExpireSession,
+    FireTimers,
+    Refused,
+    Transition,
+)
 from perdure.ports.store import Committed, JournalRow, SessionGone
 from perdure.testing.contract.stage import (
     BODY,
@@ -286,9 +293,11 @@ async def numbers_of_batches_belong_to_their_session(stage: Stage) -> None:
 
 @CHECKS.add
 async def commit_needs_a_live_session(stage: Stage) -> None:
-    """A commit under a session that was closed, or never was, raises and applies nothing."""
+    """A commit under a session that has expired, was closed or never was applies nothing."""
+    expired = await stage.store.open_session(WORKER_SITE, 9.0, NOW)
+    await stage.apply(ExpireSession(expired.session, 0, NOW))
     await stage.store.close_session(stage.engine.session)
-    for session in (stage.engine.session, 999_999):
+    for session in (expired.session, stage.engine.session, 999_999):
         made = record()
         creation = [Transition((CreateExecution(made, NOW),))]
         await raised(SessionGone, stage.store.commit(session, 1, creation))

@@ -227,8 +227,9 @@ async def next_due_is_the_earliest_of_all(stage: Stage) -> None:
     assert await stage.store.next_due() == NOW + 10
     await stage.apply(FireTimers(NOW + 10, 10))
     assert await stage.store.next_due() == NOW + 20
-    await stage.dequeue()
-    assert await stage.store.next_due() == NOW + 30
+    assert await stage.apply(FireTimers(NOW + 30, 10)) == Done((2,))
+    assert await stage.store.next_due() is None
+    assert await stage.ready() == 2
 
 
 @CHECKS.add
