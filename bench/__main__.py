@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.isolation import RESULTS, Answer, run_alone
-from bench.measurement import Measurement
+from bench.measurement import Absent, Measurement
 from bench.profiling import profile
 from bench.report import make_rows, print_table, to_json
 from bench.table import MEASUREMENTS
@@ -38,12 +38,18 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     chosen = [m for m in MEASUREMENTS if options.only is None or m.name in options.only]
     if options.profile:
-        for measurement in chosen:
-            sys.stdout.write(profile(measurement.name, quick=options.quick))
+        try:
+            for measurement in chosen:
+                sys.stdout.write(profile(measurement.name, quick=options.quick))
+        except Absent as absent:
+            sys.stderr.write(f"{absent}\n")
+            return 1
         return 0
     measured = [(each, _repeat(each, options.repeat, quick=options.quick)) for each in chosen]
-    rows = make_rows(measured)
+    rows = make_rows(measured, judged=not options.quick)
     print_table(rows)
+    if options.quick:
+        sys.stdout.write("a quick run does too little work for its figures to mean anything\n")
     at = datetime.now(UTC)
     file = options.json or RESULTS / f"{at:%Y%m%dT%H%M%S}.json"
     file.write_text(to_json(rows, at=at, quick=options.quick), encoding="utf-8")

@@ -31,7 +31,7 @@ def profile(name: str, *, quick: bool) -> str:
     """
     py_spy = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
     if py_spy is None:
-        message = "py-spy is not installed"
+        message = f"py-spy is not installed: {sys.executable} -m pip install py-spy"
         raise Absent(message)
     RESULTS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=RESULTS, prefix="stores-") as directory:

@@ -30,6 +30,7 @@ class Row:
         beside: how many times better it is than each reading that it is compared with.
         absent: why there is nothing to read on this machine, if so.
         error: why reading it failed, if so.
+        judged: whether the bar counts; not after a quick run, which does too little work.
     """
 
     reading: Reading
@@ -37,6 +38,7 @@ class Row:
     beside: dict[str, float]
     absent: str | None
     error: str | None
+    judged: bool
 
     @property
     def value(self) -> float | None:
@@ -45,14 +47,14 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the bar is reached; ``None`` without a bar or a value."""
-        if self.reading.bar is None or self.value is None:
+        """Whether the bar is reached; ``None`` without bar or value, or if it does not count."""
+        if not self.judged or self.reading.bar is None or self.value is None:
             return None
         return self.reading.bar.met(self.value)
 
 
-def make_rows(measured: list[tuple[Measurement, list[Answer]]]) -> list[Row]:
-    """Put the answers of every measurement beside each other."""
+def make_rows(measured: list[tuple[Measurement, list[Answer]]], *, judged: bool) -> list[Row]:
+    """Put the answers of every measurement beside each other; `judged` as in `Row`."""
     values = {
         reading.name: tuple(
             answer.values[reading.name] for answer in answers if reading.name in answer.values
@@ -72,7 +74,7 @@ def make_rows(measured: list[tuple[Measurement, list[Answer]]]) -> list[Row]:
                     times = reading.times_better(medians[reading.name], medians[other])
                     if times is not None:
                         beside[other] = times
-            rows.append(Row(reading, values[reading.name], beside, absent, error))
+            rows.append(Row(reading, values[reading.name], beside, absent, error, judged))
     return rows
 
 
