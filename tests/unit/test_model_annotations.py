@@ -241,3 +241,12 @@ def test_a_model_is_stored_under_the_names_of_its_fields() -> None:
         "due": None,
         "took": "PT0S",
     }
+
+
+def test_an_annotation_that_cannot_be_hashed_is_decoded_to_like_any_other() -> None:
+    annotation = Annotated[list[int], ["a note"]]
+    with pytest.raises(TypeError):
+        hash(annotation)
+    assert convert("x", [1], annotation) == [1]
+    with pytest.raises(InvalidArgument):
+        convert("x", ["a"], annotation)

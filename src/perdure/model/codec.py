@@ -7,6 +7,7 @@ a text that is no Unicode. The live run sees the decoded value, so it equals eve
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import inspect
 import typing
@@ -174,9 +175,20 @@ def decoder_of(annotation: Any) -> Decoder | None:
 
 def _make_decoder(annotation: Any) -> Decoder | None:
     try:
-        return msgspec.json.Decoder(annotation, dec_hook=_dec_hook).decode
+        hash(annotation)
+    except TypeError:  # its metadata is a list, for example: it cannot be looked up
+        make = _make.__wrapped__
+    else:
+        make = _make
+    try:
+        return make(annotation)
     except Exception:  # noqa: BLE001 - no type of JSON, or it names what exists for a checker only
         return None
+
+
+@functools.lru_cache(maxsize=1_024)  # every start decodes its arguments to the same few types
+def _make(annotation: Any) -> Decoder:
+    return msgspec.json.Decoder(annotation, dec_hook=_dec_hook).decode
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:

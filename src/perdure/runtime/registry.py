@@ -7,10 +7,9 @@ from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import msgspec
 from msgspec import Raw
 
-from perdure.errors import DuplicateRegistration, InvalidArgument, UnknownWorkflow
+from perdure.errors import DuplicateRegistration, InvalidArgument, NotSerializable, UnknownWorkflow
 from perdure.model import codec
 from perdure.model.ids import QUEUE, VERSION, WORKFLOW, check_name
 from perdure.runtime.code.context import Context
@@ -46,10 +45,14 @@ class Workflow:
             NotSerializable: naming the parameter that is not JSON.
         """
         bound = self._bind(args, kwargs)
-        for name, value in bound.arguments.items():
-            encoded = codec.encode(self._describe(name), value)
-            self._convert(name, codec.decode(encoded))
-        return codec.encode(f"the arguments of {self.name}", (args, kwargs))
+        try:
+            encoded = codec.encode(f"the arguments of {self.name}", (args, kwargs))
+        except NotSerializable:
+            for name, value in bound.arguments.items():
+                codec.encode(self._describe(name), value)  # the one at fault is named
+            raise
+        self._read(encoded)
+        return encoded
 
     def call(self, context: Context, encoded: Raw) -> Coroutine[Any, Any, Any]:
         """Call the function with encoded arguments, decoded to their annotations.
@@ -57,11 +60,16 @@ class Workflow:
         Raises:
             InvalidArgument: if the arguments do not fit the function any more.
         """
-        args, kwargs = msgspec.json.decode(encoded)
+        bound = self._read(encoded)
+        return self.function(context, *bound.args, **bound.kwargs)
+
+    def _read(self, encoded: Raw) -> inspect.BoundArguments:
+        """Decode arguments to their annotations."""
+        args, kwargs = codec.decode(encoded)
         bound = self._bind(tuple(args), kwargs)
         for name, value in bound.arguments.items():
             bound.arguments[name] = self._convert(name, value)
-        return self.function(context, *bound.args, **bound.kwargs)
+        return bound
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
         try:
