@@ -47,6 +47,7 @@ class Heart:
         self._clock = clock
         self._session = session
         self._ttl = ttl
+        self._last = 0.0
         self._beaten = beaten
         self._gone = gone
         self._loop = asyncio.get_running_loop()
@@ -77,43 +78,45 @@ class Heart:
             await self._loop.run_in_executor(None, thread.join)
 
     async def _beat_in_loop(self) -> None:
-        last = self._clock.monotonic()
-        pause = self._ttl / BEATS_PER_TTL
-        while True:
+        pause: float | None = self._begin()
+        while pause is not None:
             await self._clock.sleep(pause)
             began = self._clock.monotonic()
             try:
-                beat = await self._store.beat(self._session)
-            except StoreUnavailable:
-                pause = self._ttl / TRIES_PER_TTL
-                if began - last >= self._ttl:
-                    self._gone()
-                    return
-            except SessionGone:
-                self._gone()
-                return
-            else:
-                last, pause = began, self._ttl / BEATS_PER_TTL
-                self._beaten(beat)
+                answer: Beat | Exception = await self._store.beat(self._session)
+            except (StoreUnavailable, SessionGone) as error:
+                answer = error
+            pause = self._next(began, answer)
 
     def _beat_in_thread(self, own_beat: Callable[[int], Beat]) -> None:
-        last = self._clock.monotonic()
-        pause = self._ttl / BEATS_PER_TTL
-        while not self._stopped.wait(pause):
+        pause: float | None = self._begin()
+        while pause is not None and not self._stopped.wait(pause):
             began = self._clock.monotonic()
             try:
-                beat = own_beat(self._session)
-            except StoreUnavailable:
-                pause = self._ttl / TRIES_PER_TTL
-                if began - last >= self._ttl:
-                    self._tell(self._gone)
-                    return
-            except SessionGone:
-                self._tell(self._gone)
-                return
-            else:
-                last, pause = began, self._ttl / BEATS_PER_TTL
-                self._tell(functools.partial(self._beaten, beat))
+                answer: Beat | Exception = own_beat(self._session)
+            except (StoreUnavailable, SessionGone) as error:
+                answer = error
+            pause = self._next(began, answer)
+
+    def _begin(self) -> float:
+        """Give the seconds until the first beat; the session was opened just now."""
+        self._last = self._clock.monotonic()
+        return self._ttl / BEATS_PER_TTL
+
+    def _next(self, began: float, answer: Beat | Exception) -> float | None:
+        """Tell how a beat that began at `began` went, and decide when the next one is due.
+
+        Returns:
+            The seconds until then; ``None`` if the session is gone.
+        """
+        if isinstance(answer, Beat):
+            self._last = began
+            self._tell(functools.partial(self._beaten, answer))
+            return self._ttl / BEATS_PER_TTL
+        if isinstance(answer, StoreUnavailable) and began - self._last < self._ttl:
+            return self._ttl / TRIES_PER_TTL
+        self._tell(self._gone)
+        return None
 
     def _tell(self, callback: Callable[[], None]) -> None:
         if not self._stopped.is_set():
