@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from perdure import EngineConfig, Entry, Registry, Site, StoreUnavailable
+from perdure import Context, EngineConfig, Entry, Registry, Site, StoreUnavailable
 from perdure.runtime.engine import Engine
 from perdure.testing import EngineUnderTest, ManualClock
 from perdure.wiring import open_store
-from tests.engine.support import Link, kill_engine
+from tests.engine.support import Link, Runs, kill_engine
 
 if TYPE_CHECKING:
     from perdure.ports.commands import Command, Transition
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MOMENT = timedelta(seconds=2)
 
 Hook = Callable[[list["Command"]], Awaitable[None]]
+Step = Callable[[], Coroutine[Any, Any, str]]
 Doom = Callable[[list["Command"]], bool]
 
 
@@ -41,6 +42,31 @@ class Gate:
         self.entered.set()
         await self.opened.wait()
         return value
+
+
+def gated(gate: Gate) -> Registry:
+    """Give a workflow, ``gated``, whose one step waits at a gate and gives ``done``."""
+    registry = Registry()
+
+    @registry.workflow("gated", version="1")
+    async def run(ctx: Context) -> Any:
+        return await ctx.step(gate.wait, "done")
+
+    return registry
+
+
+def gated_steps(gate: Gate, runs: Runs) -> tuple[Step, Step]:
+    """Give two steps that count their runs, ``first``, which waits at a gate, and ``second``."""
+
+    async def first() -> str:
+        runs["first"] += 1
+        return str(await gate.wait("one"))
+
+    async def second() -> str:
+        runs["second"] += 1
+        return "two"
+
+    return first, second
 
 
 class Wire(Link):

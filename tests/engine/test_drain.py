@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from perdure import Context, EngineConfig, Registry, RetryPolicy, Worker
-from tests.engine.cluster import Gate, Process, cluster, nothing_left, retrying, turns, until
+from tests.engine.cluster import (
+    Gate,
+    Process,
+    cluster,
+    gated_steps,
+    nothing_left,
+    retrying,
+    turns,
+    until,
+)
 from tests.engine.support import Runs, trace
 
 DRAIN = 10.0
@@ -19,14 +28,7 @@ DRAIN = 10.0
 def stages(gate: Gate, runs: Runs) -> Registry:
     """Give a workflow whose first step waits at a gate."""
     registry = Registry()
-
-    async def first() -> str:
-        runs["first"] += 1
-        return str(await gate.wait("one"))
-
-    async def second() -> str:
-        runs["second"] += 1
-        return "two"
+    first, second = gated_steps(gate, runs)
 
     @registry.workflow("stages", version="1")
     async def run(ctx: Context) -> list[str]:

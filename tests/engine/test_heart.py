@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Context, EngineConfig, Registry, StoreUnavailable
+from perdure import EngineConfig, Registry, StoreUnavailable
 from perdure.ports.clock import SystemClock
 from perdure.ports.store import Beat, SessionGone
 from perdure.runtime.engine import Engine
 from perdure.runtime.heart import Heart
 from perdure.testing import ManualClock
-from tests.engine.cluster import Gate, Process, cluster, retrying, turns, until
+from tests.engine.cluster import Gate, Process, cluster, gated, retrying, turns, until
 from tests.engine.support import trace
 
 TTL = 30.0
@@ -110,20 +110,14 @@ async def test_a_session_that_others_have_expired_is_gone_at_the_next_beat() -> 
 async def test_a_busy_event_loop_does_not_lose_the_session(tmp_path: Any) -> None:
     """The beat has a thread of its own: the loop stands still for several times to live."""
     url = f"sqlite:///{tmp_path / 'test.db'}"
-    registry = Registry()
     config = EngineConfig(session_ttl=0.6)
     gate = Gate()
-
-    @registry.workflow("gated", version="1")
-    async def gated(ctx: Context) -> Any:
-        return await ctx.step(gate.wait, "done")
-
     async with (
-        perdure.open(url, registry, config=config) as engine,
+        perdure.open(url, gated(gate), config=config) as engine,
         perdure.open(url, Registry()) as watcher,
         engine.worker(upkeep=False) as worker,
     ):
-        eid = await engine.start(gated)
+        eid = await engine.start("gated")
         await gate.entered.wait()
         (beaten,) = await watcher.store.sessions()
         read = watcher.store._reads.sessions  # type: ignore[attr-defined]  # noqa: SLF001
@@ -145,17 +139,11 @@ async def expire(process: Process) -> None:
 async def test_a_worker_whose_session_is_gone_opens_a_new_one_and_goes_on(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    registry = Registry()
     gate = Gate()
-
-    @registry.workflow("gated", version="1")
-    async def gated(ctx: Context) -> Any:
-        return await ctx.step(gate.wait, "done")
-
-    async with cluster(registry, url) as machines:
+    async with cluster(gated(gate), url) as machines:
         process = await machines.boot(worker=False)
         sweeper = await machines.boot(worker=False)
-        eid = await process.engine.start(gated)
+        eid = await process.engine.start("gated")
         async with process.engine.worker(upkeep=False) as worker:
             await gate.entered.wait()
             old = worker.session
@@ -176,14 +164,8 @@ async def test_beat_and_dequeue_that_both_find_the_session_gone_open_one_session
     url: str,
 ) -> None:
     """A second renewal would drop what was acquired after the first."""
-    registry = Registry()
     gate = Gate()
-
-    @registry.workflow("gated", version="1")
-    async def gated(ctx: Context) -> Any:
-        return await ctx.step(gate.wait, "done")
-
-    async with cluster(registry, url) as machines:
+    async with cluster(gated(gate), url) as machines:
         process = await machines.boot(worker=False)
         sweeper = await machines.boot(worker=False)
         async with process.engine.worker(upkeep=False) as worker:
@@ -191,7 +173,7 @@ async def test_beat_and_dequeue_that_both_find_the_session_gone_open_one_session
             old = worker.session
             process.wire.passing.clear()
             await expire(sweeper)
-            eid = await sweeper.engine.start(gated)
+            eid = await sweeper.engine.start("gated")
             worker.poke()
             await turns()  # the beat and the dequeue wait in the wire
             process.wire.passing.set()

@@ -18,6 +18,7 @@ from tests.engine.cluster import (
     Process,
     cluster,
     entry_of,
+    gated_steps,
     holds,
     nothing_left,
     running,
@@ -31,14 +32,7 @@ THIRD = TTL / 3
 def two_steps(gate: Gate, runs: Runs) -> Registry:
     """Give a workflow whose first step waits at a gate."""
     registry = Registry()
-
-    async def first() -> str:
-        runs["first"] += 1
-        return str(await gate.wait("one"))
-
-    async def second() -> str:
-        runs["second"] += 1
-        return "two"
+    first, second = gated_steps(gate, runs)
 
     @registry.workflow("steps", version="1")
     async def steps(ctx: Context) -> list[str]:
