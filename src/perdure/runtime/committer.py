@@ -13,9 +13,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from perdure.errors import StoreUnavailable
-from perdure.model.instants import to_us
 from perdure.model.provenance import Site
-from perdure.ports.clock import Clock
+from perdure.ports.clock import Clock, now_us
 from perdure.ports.commands import Command, Outcome, Refused, Transition
 from perdure.ports.store import Committed, SessionGone, Store
 
@@ -44,18 +43,18 @@ class _Request:
 
     def __init__(self, transition: Transition, future: asyncio.Future[Outcome]) -> None:
         self._transition = transition
-        self.future = future
+        self._future = future
 
     def take(self) -> Transition | None:
-        return None if self.future.done() else self._transition
+        return None if self._future.done() else self._transition
 
     def settle(self, outcome: Outcome) -> None:
-        if not self.future.done():
-            self.future.set_result(outcome)
+        if not self._future.done():
+            self._future.set_result(outcome)
 
     def fail(self, error: Exception) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
+        if not self._future.done():
+            self._future.set_exception(error)
 
 
 class Committer:
@@ -227,8 +226,8 @@ class Committer:
 
     async def _try(self, transitions: list[Transition]) -> Committed:
         if self._session is None:
-            now = to_us(self._clock.now())
-            self._session = (await self._store.open_session(self._site, None, now)).session
+            opened = await self._store.open_session(self._site, None, now_us(self._clock))
+            self._session = opened.session
             self._batch_no = 0
         committed = await self._store.commit(self._session, self._batch_no + 1, transitions)
         self._batch_no += 1
@@ -238,8 +237,8 @@ class Committer:
 def _refuse_requests(sources: list[Source], error: Exception) -> None:
     """Tell operators that nothing was stored; runners wait."""
     for source in sources:
-        if isinstance(source, _Request) and not source.future.done():
-            source.future.set_exception(error)
+        if isinstance(source, _Request):
+            source.fail(error)
 
 
 def _without_requests(

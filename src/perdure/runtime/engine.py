@@ -42,7 +42,7 @@ from perdure.runtime.changes import Changes
 from perdure.runtime.committer import Committer
 from perdure.runtime.config import EngineConfig
 from perdure.runtime.history import EntryReader, frame_tree
-from perdure.runtime.registry import Registry, Workflow
+from perdure.runtime.registry import Registry
 from perdure.runtime.worker import Worker
 
 SYSTEM = Actor.system("perdure")
@@ -177,7 +177,16 @@ class Engine:
     ) -> StartResult:
         """Start an execution like `start`, and tell whether the key found an older one."""
         found = self.registry.find(workflow, version)
-        created = self._creation(found, args, kwargs, key=key, queue=queue, options=options, by=by)
+        created = requests.creation(
+            found,
+            args,
+            kwargs,
+            key=key,
+            queue=queue,
+            options=options,
+            by=by,
+            now=now_us(self.clock),
+        )
         return (await self._create([created]))[0]
 
     async def start_many(
@@ -216,15 +225,19 @@ class Engine:
             message = f"{len(every)} lists of arguments have {len(keys)} keys; give one for each"
             raise InvalidArgument(message)
         creations = [
-            self._creation(found, args, {}, key=key, queue=queue, options=options, by=by)
+            requests.creation(
+                found,
+                args,
+                {},
+                key=key,
+                queue=queue,
+                options=options,
+                by=by,
+                now=now_us(self.clock),
+            )
             for args, key in zip(every, keys or itertools.repeat(None, len(every)), strict=True)
         ]
         return [result.eid for result in await self._create(creations)]
-
-    def _creation(
-        self, workflow: Workflow, args: tuple[Any, ...], kwargs: Mapping[str, Any], **how: Any
-    ) -> CreateExecution:
-        return requests.creation(workflow, args, kwargs, now=now_us(self.clock), **how)
 
     async def _create(self, creations: list[CreateExecution]) -> list[StartResult]:
         futures = [self.committer.apply(creation) for creation in creations]
@@ -235,8 +248,7 @@ class Engine:
                 raise outcome
             if isinstance(outcome, Refused):
                 raise requests.key_taken(creation, outcome)
-            eid, deduplicated = cast("tuple[UUID | str, bool]", outcome.results[0])
-            results.append(StartResult(parse_eid(eid), deduplicated))
+            results.append(StartResult(*cast("tuple[UUID, bool]", outcome.results[0])))
         return results
 
     # -- wait --------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ class Group(Pending[T]):
             member.watch(self._member_done)
 
     def _member_done(self, member: Pending[Any]) -> None:
-        if not (self.done or self.abandoned):
+        if not self.done:
             self._decide(member)
 
     def _decide(self, member: Pending[Any]) -> None:

@@ -2,7 +2,7 @@
 
 A runner is a state machine on the event loop, not a task. What happened to it (an outcome that is
 durable, mail, an alarm) calls one of its methods; the method changes its state and ends in
-`_advance`, which decides what is handed to the committer next. The runner alone numbers entries.
+`advance`, which decides what is handed to the committer next. The runner alone numbers entries.
 
 Rules it must keep: an outcome is delivered to the function only when it is durable, in the order of
 the journal; no attempt starts before everything the function has seen is durable; a transition that
@@ -110,7 +110,7 @@ class Runner:
                 break
             self._passed.add(fid)
             frame = self._frames.get(fid)
-            if frame is not None and not frame.done and not frame.abandoned:
+            if frame is not None and not frame.done:
                 self._deliver_recorded(frame)
                 self.driver.run()
         self._begin_opened()
@@ -170,8 +170,7 @@ class Runner:
     @property
     def over(self) -> bool:
         """Whether nothing is to start any more: the function has ended, or is not driven."""
-        root = self.driver.root
-        return not self.alive or root is None or root.done or self.driver.stopped is not None
+        return not self.alive or self.driver.ended or self.driver.stopped is not None
 
     @property
     def waits(self) -> bool:
@@ -289,9 +288,8 @@ class Runner:
 
     def _begin_opened(self) -> None:
         """Begin the frames that the last drives opened, and those that waited for durability."""
-        root = self.driver.root
         opened, self._opened = self._opened, []
-        if self.driver.stopped is not None or (root is not None and root.done):
+        if self.over:
             return
         for frame in opened:
             if not frame.abandoned:
@@ -311,11 +309,8 @@ class Runner:
             now, fid = self.now_us(), frame.fid
             entry = FrameStarted(now, fid, 1, frame.kind, frame.name, frame.digest, frame.deadline)
             self.journal.append(entry)
-        frame.on = f"timer:{frame.fid}"
-        if frame.kind == "receive":
-            frame.on = f"channel:{self.eid}.{frame.channel}"
-        self._waits[frame.fid] = frame
-        self._serve(frame, self.now_us())
+        receives = frame.kind == "receive"
+        self._wait(frame, f"channel:{self.eid}.{frame.channel}" if receives else _timer(frame))
 
     def _deliver_recorded(self, frame: Frame[Any]) -> None:
         """Deliver the outcome that the journal holds."""
@@ -328,12 +323,16 @@ class Runner:
 
     def back_off(self, frame: Frame[Any], retry_at: int) -> None:
         """Let a failed step wait until its next attempt is due."""
-        frame.on = f"timer:{frame.fid}"
         frame.deadline = retry_at
-        self._waits[frame.fid] = frame
-        self._serve(frame, self.now_us())
+        self._wait(frame, _timer(frame))
 
     # -- waits -------------------------------------------------------------------------------
+
+    def _wait(self, frame: Frame[Any], on: str) -> None:
+        """Let a frame wait, unless what it waits for is there."""
+        frame.on = on
+        self._waits[frame.fid] = frame
+        self._serve(frame, self.now_us())
 
     def _serve(self, frame: Frame[Any], now: int) -> None:
         """Fulfil a wait if its condition is met; a message goes before a timeout."""
@@ -374,9 +373,7 @@ class Runner:
         """Hand over what waits; if nothing moves any more, give the execution up."""
         if not self.alive or self.journal.handed is not None:
             return
-        root = self.driver.root
-        ended = root is not None and root.done
-        if self.journal.waiting or ended or not self._busy():
+        if self.journal.waiting or self.driver.ended or not self._busy():
             self._worker.committer.touch(self)
         if self._waits or self._alarm is not None:
             self._set_alarm()
@@ -392,7 +389,7 @@ class Runner:
     def _barrier(self) -> Barrier | None:
         """Decide whether the next transition gives the execution up, and how."""
         root, stopped = self.driver.root, self.driver.stopped
-        ended = stopped is None and root is not None and root.done
+        ended = stopped is None and self.driver.ended
         if not ended and self._busy():
             return None
         worker = self._worker
@@ -409,3 +406,7 @@ class Runner:
             return barriers.block(self.eid, self.epoch, self.wake, str(stopped), site=site, now=now)
         waits = self._waits.values()
         return barriers.suspension(self.eid, self.epoch, self.wake, waits, site=site, now=now)
+
+
+def _timer(frame: Frame[Any]) -> str:
+    return f"timer:{frame.fid}"

@@ -76,7 +76,7 @@ class Driver:
         try:
             while self._ready and self.stopped is None:
                 branch = self._ready.popleft()
-                if not branch.done and not branch.abandoned:
+                if not branch.done:
                     self._resume(branch)
         finally:
             sys.set_asyncgen_hooks(*hooks)
@@ -107,6 +107,11 @@ class Driver:
             yield
         finally:
             self.closed, self._thread = before
+
+    @property
+    def ended(self) -> bool:
+        """Whether the function has returned or raised."""
+        return self.root is not None and self.root.done
 
     # -- what the context asks ---------------------------------------------------------------
 
@@ -192,7 +197,7 @@ class Driver:
             self._abandon(pending, reason)
 
     def _abandon(self, pending: Pending[Any], reason: str) -> None:
-        if pending.done or pending.abandoned:
+        if pending.done:
             return
         if isinstance(pending, Frame):
             self._abandon_frame(pending, reason)

@@ -6,8 +6,7 @@ it has watched stand still for a whole time to live, by its own clock. Every pas
 
 from __future__ import annotations
 
-from perdure.model.instants import to_us
-from perdure.ports.clock import Clock
+from perdure.ports.clock import Clock, now_us
 from perdure.ports.commands import (
     Command,
     Done,
@@ -89,7 +88,7 @@ class Sweeper(Service):
         return outcome.results[0] if isinstance(outcome, Done) else 0
 
     def _now(self) -> int:
-        return to_us(self._clock.now())
+        return now_us(self._clock)
 
 
 def _count(result: object) -> int:

@@ -98,9 +98,9 @@ def _read_version(connection: Connection, path: str) -> int | None:
     return None
 
 
-def in_transaction(connection: Connection, work: Callable[[], T]) -> T:
-    """Do `work` in a transaction that writes; whatever it raises undoes it."""
-    begin(connection, "IMMEDIATE")
+def in_transaction(connection: Connection, work: Callable[[], T], *, kind: str = "IMMEDIATE") -> T:
+    """Do `work` in a transaction, by default one that writes; whatever it raises undoes it."""
+    begin(connection, kind)
     try:
         result = work()
         connection.execute("COMMIT")

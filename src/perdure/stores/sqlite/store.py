@@ -35,13 +35,11 @@ from perdure.ports.store import (
 from perdure.stores.sqlite.checkpoint import Checkpointer
 from perdure.stores.sqlite.connection import (
     Connection,
-    begin,
     connect,
     data_version,
     file_of,
     in_transaction,
     prepare,
-    roll_back,
     translated,
     unavailable,
 )
@@ -132,15 +130,9 @@ class SqliteStore:
 
     def _seen(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
         try:
-            begin(self._reading, "DEFERRED")
-            result = function(*args)
-            self._reading.execute("COMMIT")
-        except BaseException as error:
-            roll_back(self._reading)
-            if isinstance(error, sqlite3.Error):
-                raise unavailable(self._path, error) from error
-            raise
-        return result
+            return in_transaction(self._reading, lambda: function(*args), kind="DEFERRED")
+        except sqlite3.Error as error:
+            raise unavailable(self._path, error) from error
 
     def _check_open(self) -> None:
         if self._ended is not None:
