@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 import perdure
-from perdure import Context, Registry, StoreUnavailable, WaitTimeout
+from perdure import Context, LeaseInfo, Registry, StoreUnavailable, WaitTimeout
 from perdure.testing import engine_under_test
 
 
@@ -33,6 +34,40 @@ async def test_a_function_that_raises_what_is_no_exception_fails(
         assert row.status == "failed"
         assert row.error is not None
         assert row.error.type == error.__name__
+        assert await under.engine.result(other) == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+async def test_a_function_whose_cleanup_raises_that_is_suspended_all_the_same(
+    url: str, error: type[BaseException]
+) -> None:
+    registry = Registry()
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            raise error
+
+    @registry.workflow("odd", version="1")
+    async def odd(ctx: Context) -> None:
+        async for _ in numbers():
+            try:
+                await ctx.receive("go")
+            finally:
+                raise error
+
+    @registry.workflow("fine", version="1")
+    async def fine(_ctx: Context) -> int:
+        return 1
+
+    async with engine_under_test(registry, url=url) as under:
+        eid = await under.engine.start(odd)
+        await under.run_until_idle()
+        assert await under.engine.status(eid) == "suspended"
+        assert await under.engine.lease(eid) == LeaseInfo(None, 1, None, live=False)
+        other = await under.engine.start(fine)
+        await under.run_until_idle()
         assert await under.engine.result(other) == 1
 
 

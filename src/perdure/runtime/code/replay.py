@@ -14,11 +14,11 @@ import sys
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import WeakSet
 
-from perdure.errors import Abandoned, ForeignAwait
+from perdure.errors import ForeignAwait
 from perdure.runtime.frames import Frame, Gathered, Group, Pending, Selected
 
 Member = Pending[Any] | Coroutine[Any, Any, Any]
@@ -214,22 +214,15 @@ class Driver:
         self._generators.discard(generator)
         closing = generator.aclose()
         with self._closing():
-            try:
+            with suppress(BaseException):  # nobody waits for its cleanup
                 closing.send(None)
-            except (Exception, Abandoned):  # noqa: BLE001, S110 - nobody waits for its cleanup
-                pass
-            finally:
-                closing.close()
+            closing.close()
 
 
 def _close_coroutine(coroutine: Coroutine[Any, Any, Any]) -> None:
     """Close a coroutine: local code of a ``finally`` runs, ``except Exception`` does not."""
-    try:
+    with suppress(BaseException):  # it opened a frame or raised while it was closed
         coroutine.close()
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException:  # noqa: BLE001, S110 - it opened a frame or raised while it was closed
-        pass
 
 
 def _let_go(awaited: object) -> None:
