@@ -32,6 +32,7 @@ class Sweeper(Service):
         self._committer = committer
         self._seen: dict[int, tuple[int, float, float]] = {}
         self._repaired = False
+        self._due: int | None = None  # what the last pass found to be due next
 
     async def run_once(self) -> int:
         """Make one pass.
@@ -43,17 +44,17 @@ class Sweeper(Service):
         if not self._repaired:
             done += await self._repeat(RepairPending(self._now(), LIMIT), LIMIT)
             self._repaired = True
-        due = await self._store.next_due()
-        if due is not None and due <= self._now():
+        self._due = await self._store.next_due()
+        if self._due is not None and self._due <= self._now():
             done += await self._repeat(FireTimers(self._now(), LIMIT), LIMIT)
+            self._due = await self._store.next_due()
         return done
 
     async def pause(self) -> float:
-        """Wait a second, or less if a timer is due before."""
-        due = await self._store.next_due()
-        if due is None:
+        """Wait a second, or less if the last pass found a timer that is due before."""
+        if self._due is None:
             return INTERVAL_S
-        return min(max((due - self._now()) / 1e6, 0.001), INTERVAL_S)
+        return min(max((self._due - self._now()) / 1e6, 0.001), INTERVAL_S)
 
     def next_expiry(self, *, besides: int) -> float | None:
         """Give the earliest instant of the monotonic clock at which another session may expire."""
