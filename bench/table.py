@@ -15,6 +15,7 @@ from bench.replay import measure_replay
 from bench.starts import measure_starts
 from bench.steps import measure_alone, measure_steps, measure_sync_steps
 from bench.suspended import measure_suspended, measure_wake
+from bench.trees import measure_answers, measure_children
 
 PEER_TIMEOUT_S = 180.0
 PEER_STEPS = ("dbos.steps", "langgraph.steps", "absurd.steps")
@@ -81,6 +82,23 @@ MEASUREMENTS = (
         "wake",
         measure_wake,
         (Reading("wake", "signal to function, in process", "ms", Bar(5, at_most=True)),),
+    ),
+    Measurement(
+        "children",
+        measure_children,
+        (
+            Reading("children", "1,000 children, start to result", "s", Bar(2, at_most=True)),
+            Reading("children.ratio", "the same with 10,000, against 1,000", "x"),
+        ),
+    ),
+    Measurement(
+        "answers",
+        measure_answers,
+        (
+            Reading(
+                "answers", "gather of 1,000 receives, answered singly", "s", Bar(3, at_most=True)
+            ),
+        ),
     ),
     Measurement(
         "suspended",

@@ -116,6 +116,26 @@ async def hold(ctx: Context) -> None:
     await ctx.step(wait_for_release)
 
 
+@registry.workflow("member", version="1")
+async def member(ctx: Context, number: int) -> int:
+    """Run one step, and return."""
+    return await ctx.step(echo, number)
+
+
+@registry.workflow("family", version="1")
+async def family(ctx: Context, children: int) -> int:
+    """Start children, and add up what they return."""
+    frames = (ctx.child(member, number, key=str(number)) for number in range(children))
+    return sum(await ctx.gather(*frames))
+
+
+@registry.workflow("questions", version="1")
+async def questions(ctx: Context, number: int) -> int:
+    """Wait for messages on so many channels, and add up what they hold."""
+    answers = await ctx.gather(*(ctx.receive(f"answer.{each}") for each in range(number)))
+    return sum(answer.payload for answer in answers if answer is not None)
+
+
 async def start(engine: Engine, workflow: str, executions: int) -> list[UUID]:
     """Start so many executions without arguments, and return their ids."""
     eids: list[UUID] = []

@@ -7,14 +7,18 @@ PerdureError
 │   ├── UnknownWorkflow     nothing registered has that name or version
 │   └── DuplicateRegistration
 ├── NotFound
-│   └── UnknownExecution
+│   ├── UnknownExecution
+│   └── UnknownFrame        the journal has no frame with this id
 ├── Conflict                the state of the thing forbids it
 │   ├── AlreadyClosed
 │   └── DuplicateFrameError
 ├── StepFailed              raised in the workflow function, again on every replay
 ├── StepTimeout             the failure of one attempt that ran too long
 ├── NonRetryableError       raised by a step to stop its retries
-├── ExecutionFailed         raised by ``engine.result``
+├── ChildFailed             raised in the workflow function whose child did not complete
+├── ExecutionFailed         raised by ``engine.result``, as are the two that follow
+├── ExecutionCancelled
+├── ExecutionTerminated
 ├── WaitTimeout
 ├── NondeterminismError     the code no longer fits the journal: the execution is blocked
 ├── ForeignAwait            the function awaited something that is not a frame: blocked, too
@@ -23,6 +27,7 @@ PerdureError
     └── SchemaTooNew        the store was written by a newer perdure
 
 BaseException
+├── Cancelled               raised in the function at its waits: a cancel was requested
 └── Abandoned               the coroutine is being closed; it can open no frame
 """
 
@@ -126,6 +131,18 @@ class UnknownExecution(NotFound):
         super().__init__(f"no execution has the id {eid}; check the id and the store URL")
 
 
+class UnknownFrame(NotFound):
+    """The journal of the execution holds no frame with this id."""
+
+    def __init__(self, eid: UUID, fid: str) -> None:
+        self.eid = eid
+        self.fid = fid
+        super().__init__(
+            f"execution {eid} has no frame {fid!r} in its journal; perdure status --frames shows "
+            "those that it has"
+        )
+
+
 class Conflict(PerdureError):
     """The present state of the thing forbids the operation."""
 
@@ -189,6 +206,24 @@ class NonRetryableError(PerdureError):
     """Raise it (or a subclass) in a step: no further attempt is made."""
 
 
+class ChildFailed(PerdureError):
+    """A child execution did not complete. Raised again on every replay.
+
+    Attributes:
+        eid: the child execution.
+        status: ``failed``, ``cancelled`` or ``terminated``.
+        error_type: the class name of the error that ended it.
+        message: its text, or why it was stopped.
+    """
+
+    def __init__(self, eid: UUID, status: str, error_type: str, message: str) -> None:
+        self.eid = eid
+        self.status = status
+        self.error_type = error_type
+        self.message = message
+        super().__init__(f"child execution {eid} is {status}: {error_type}: {message}")
+
+
 class ExecutionFailed(PerdureError):
     """The execution ended as ``failed``.
 
@@ -203,6 +238,34 @@ class ExecutionFailed(PerdureError):
         self.error_type = error_type
         self.message = message
         super().__init__(f"execution {eid} failed: {error_type}: {message}")
+
+
+class ExecutionCancelled(PerdureError):
+    """The execution ended as ``cancelled``.
+
+    Attributes:
+        eid: the execution.
+        reason: who cancelled it and why.
+    """
+
+    def __init__(self, eid: UUID, reason: str) -> None:
+        self.eid = eid
+        self.reason = reason
+        super().__init__(f"execution {eid} was cancelled {reason}")
+
+
+class ExecutionTerminated(PerdureError):
+    """The execution was closed as ``terminated``.
+
+    Attributes:
+        eid: the execution.
+        reason: who terminated it and why.
+    """
+
+    def __init__(self, eid: UUID, reason: str) -> None:
+        self.eid = eid
+        self.reason = reason
+        super().__init__(f"execution {eid} was terminated {reason}")
 
 
 class WaitTimeout(PerdureError):
@@ -237,7 +300,7 @@ class NondeterminismError(PerdureError):
         self.difference = difference
         super().__init__(
             f"frame {fid}: {difference}; the code changed under a live execution: restore it and "
-            "send a message, or register the new code as another version"
+            "resume the execution, or register the new code as another version and migrate it"
         )
 
 
@@ -279,6 +342,14 @@ class SchemaTooNew(StoreUnavailable):
             f"{url} has schema version {found}, this perdure knows up to {supported}; "
             "upgrade perdure to open it"
         )
+
+
+class Cancelled(BaseException):
+    """A cancel was requested. Raised where the function waits, and at every frame it opens then.
+
+    ``except Exception`` does not catch it. Clean up in a ``finally`` or ``except Cancelled``, in
+    frames under ``async with ctx.shield()``, and let it go on.
+    """
 
 
 class Abandoned(BaseException):

@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import UUID
 
 import perdure
-from perdure import Context, EngineConfig, Registry, step_info
+from perdure import Context, EngineConfig, Registry, StartOptions, step_info
 
 registry = Registry()
 folder = Path()
@@ -66,6 +66,33 @@ async def short(ctx: Context, number: int) -> list[str]:
     if number % 10 == 0:
         await ctx.sleep(0.05)
     return [first, *pair, await ctx.step(effect, "last")]
+
+
+@registry.workflow("leaf", version="1")
+async def leaf(ctx: Context, number: int) -> int:
+    await ctx.step(effect, f"leaf-{number}")
+    if number % 7 == 0:
+        await ctx.sleep(0.05)
+    await ctx.step(effect, "last")
+    return number
+
+
+@registry.workflow("branch", version="1")
+async def branch(ctx: Context, number: int, leaves: int) -> int:
+    await ctx.step(effect, f"branch-{number}")
+    await ctx.send("grown", number, to=ctx.baggage["root"])
+    return sum(await ctx.gather(*(ctx.child(leaf, n, key=str(n)) for n in range(leaves))))
+
+
+@registry.workflow("tree", version="1")
+async def tree(ctx: Context, branches: int, leaves: int) -> list[object]:
+    options = StartOptions(baggage={"root": str(ctx.eid)})
+    frames = [
+        ctx.child(branch, number, leaves, key=str(number), options=options)
+        for number in range(branches)
+    ]
+    grown = await ctx.gather(*(ctx.receive("grown") for _ in range(branches)))
+    return [await ctx.gather(*frames), sorted(m.payload for m in grown if m is not None)]
 
 
 async def work(url: str, ttl: float, drain: float, executions: int) -> None:

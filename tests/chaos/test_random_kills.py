@@ -36,10 +36,15 @@ async def next_effects(workers: list[WorkerProcess], over: asyncio.Event) -> lis
 
 
 async def kill_now_and_then(
-    start: Start, workers: list[WorkerProcess], chance: random.Random, over: asyncio.Event
+    start: Start,
+    workers: list[WorkerProcess],
+    chance: random.Random,
+    over: asyncio.Event,
+    *,
+    kills: int = KILLS,
 ) -> None:
     """Kill a worker after a random number of effects, right after one of its own; start another."""
-    for _ in range(KILLS):
+    for _ in range(kills):
         heard: list[int] = []
         enough = chance.randrange(5, 30)
         while len(heard) < enough:

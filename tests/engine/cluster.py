@@ -135,9 +135,9 @@ class Wire(Link):
             raise StoreUnavailable("the connection broke before the answer came")
         return committed
 
-    async def dequeue(self, *args: Any) -> list[Claimed]:
+    async def dequeue(self, *args: Any, **kept: Any) -> list[Claimed]:
         await self._pass()
-        claimed = await super().dequeue(*args)
+        claimed = await super().dequeue(*args, **kept)
         if claimed and "dequeue" in self.after:
             await self.after["dequeue"]()
         if self.dequeues_lost and claimed:

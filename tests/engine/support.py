@@ -25,6 +25,11 @@ SHORT = {
     "execution.resumed": "XR",
     "execution.completed": "XC",
     "execution.failed": "XF",
+    "execution.cancelling": "XX?",
+    "execution.cancelled": "XX",
+    "execution.terminated": "XT",
+    "execution.migrated": "XM",
+    "execution.forked": "XK",
     "frame.started": "FS",
     "frame.completed": "FC",
     "frame.failed": "FF",
@@ -104,11 +109,11 @@ class Link:
         await self._die_after()
         return committed
 
-    async def dequeue(self, *args: Any) -> list[Claimed]:
+    async def dequeue(self, *args: Any, **kept: Any) -> list[Claimed]:
         """Dequeue, unless the process dies here."""
         if self.dead.is_set():
             await asyncio.Future()
-        claimed = await self._store.dequeue(*args)
+        claimed = await self._store.dequeue(*args, **kept)
         if claimed:
             self.writes += 1
             if self.writes == self._crash_at:

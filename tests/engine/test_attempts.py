@@ -195,6 +195,7 @@ async def test_the_jitter_is_decided_once(url: str) -> None:
     assert len(delays) > 1
 
 
+@pytest.mark.cold
 async def test_exhaustion_is_the_same_on_every_replay(url: str) -> None:
     registry, runs = Registry(), Runs()
     seen: list[tuple[Any, ...]] = []
@@ -243,6 +244,7 @@ class Refused(NonRetryableError):
     """No further attempt could help."""
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize(
     ("error", "before", "after"),
     [
@@ -309,6 +311,7 @@ class Mute(Exception):
     __repr__ = __str__
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize(
     ("error", "message"),
     [

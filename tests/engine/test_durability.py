@@ -12,6 +12,7 @@ from tests.engine.cluster import Gate, cluster, entry_of, running
 from tests.engine.support import Runs, appends, trace_of
 
 
+@pytest.mark.cold
 async def test_outcomes_arrive_in_the_order_of_the_journal(url: str) -> None:
     """Two outcomes that become durable together are delivered as they were appended."""
     registry = Registry()

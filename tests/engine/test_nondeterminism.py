@@ -16,6 +16,8 @@ from perdure.testing import EngineUnderTest, engine_under_test
 from tests.engine.cluster import cluster, holds, running
 from tests.engine.support import Runs, result_of, trace_of
 
+pytestmark = pytest.mark.cold  # only a replay finds out that code has changed
+
 Body = Callable[[Context], Awaitable[Any]]
 SOON = datetime.fromisoformat("2030-01-01T01:00:00+00:00")
 

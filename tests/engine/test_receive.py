@@ -137,6 +137,7 @@ async def test_a_message_that_nobody_consumes_stays_and_adds_nothing(url: str) -
         assert await nothing_left(under.engine.store)
 
 
+@pytest.mark.cold
 async def test_a_timeout_consumes_nothing(url: str) -> None:
     runs = Runs()
     async with engine_under_test(receiving(runs), url=url) as under:

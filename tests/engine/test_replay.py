@@ -201,6 +201,7 @@ async def test_a_crash_after_the_end_changes_nothing(url: str) -> None:
     assert runs == {"wf": 1, "f": 1, "g": 1}
 
 
+@pytest.mark.cold
 async def test_the_clock_and_chance_are_asked_once(url: str) -> None:
     registry = Registry()
 

@@ -103,6 +103,7 @@ async def test_a_crash_while_another_frame_runs_does_not_move_the_deadlines(url:
         assert row.result[1] is True
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_sweeper_that_dies_in_its_pass_is_no_loss(url: str, *, after: bool) -> None:
     runs = Runs()
@@ -125,6 +126,7 @@ async def test_a_sweeper_that_dies_in_its_pass_is_no_loss(url: str, *, after: bo
         assert await nothing_left(machines.store)
 
 
+@pytest.mark.cold
 async def test_two_sweepers_at_the_same_instant_wake_it_once(url: str) -> None:
     runs = Runs()
     async with cluster(sleeping(runs), url) as machines:

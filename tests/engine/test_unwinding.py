@@ -67,6 +67,7 @@ async def test_error_handling_does_not_see_a_suspension(url: str) -> None:
     assert runs == {"cleanup": 1}
 
 
+@pytest.mark.cold
 async def test_a_function_that_swallows_everything_has_not_ended(url: str) -> None:
     """What a closed function returns, or opens, counts for nothing."""
     registry, runs = Registry(), Runs()
@@ -107,6 +108,7 @@ async def test_a_function_that_waits_on_while_it_is_closed_is_left(url: str) -> 
         assert await suspend_and_go_on(under) == "here"
 
 
+@pytest.mark.cold
 async def test_context_managers_may_clean_up_locally(url: str) -> None:
     registry = Registry()
     left: list[str] = []
@@ -190,6 +192,7 @@ async def test_a_generator_that_the_function_closes_may_open_frames(url: str) ->
     assert runs == {"noted": 1}
 
 
+@pytest.mark.cold
 async def test_branches_are_closed_with_the_function(url: str) -> None:
     registry, runs = Registry(), Runs()
 

@@ -143,6 +143,7 @@ async def seen_twice(url: str, function: Callable[..., Any], *args: Any) -> list
     return seen
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize(
     ("function", "value"), TYPED, ids=[function.__name__[5:] for function, _ in TYPED]
 )
@@ -158,6 +159,7 @@ async def untyped_item():  # type: ignore[no-untyped-def]  # noqa: ANN201 - what
     return [ITEM, (1, SOON), {2: Colour.RED}]
 
 
+@pytest.mark.cold
 async def test_a_result_without_an_annotation_is_plain_json_on_the_live_run_too(url: str) -> None:
     live, replayed = await seen_twice(url, untyped_item)
     plain = [
@@ -168,6 +170,7 @@ async def test_a_result_without_an_annotation_is_plain_json_on_the_live_run_too(
     assert live == replayed == plain
 
 
+@pytest.mark.cold
 async def test_what_the_step_does_to_its_value_later_is_not_seen(url: str) -> None:
     kept: list[int] = []
 
@@ -194,6 +197,7 @@ def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize("function", [lambda value: give_double(value + 0), decorated(give_double)])
 async def test_a_function_may_be_async_without_looking_like_it(
     url: str, function: Callable[..., Any]

@@ -299,10 +299,10 @@ async def test_a_dequeue_that_fails_is_logged_and_repeated(
         dequeue = process.wire.dequeue
         failures = iter([ValueError("a bug somewhere")])
 
-        async def fail_once(*args: Any) -> list[Claimed]:
+        async def fail_once(*args: Any, **kept: Any) -> list[Claimed]:
             for failure in failures:
                 raise failure
-            return await dequeue(*args)
+            return await dequeue(*args, **kept)
 
         process.wire.dequeue = fail_once  # type: ignore[method-assign]
         eid = await process.engine.start("note", 1)

@@ -12,7 +12,7 @@ import pytest
 
 from perdure.ports.commands import Done, FireTimers, RepairPending, Timer
 from perdure.ports.store import Committed
-from perdure.stores.sqlite import core, dequeue, reads, statements
+from perdure.stores.sqlite import batch, core, dequeue, executions, messages, reads, statements
 from perdure.stores.sqlite import store as store_module
 from perdure.stores.sqlite.statements import SCHEMA, SQL
 from perdure.testing.contract.stage import NOW, WORKER_SITE, complete, suspend
@@ -33,6 +33,7 @@ SCANS = {
 SORTS = {
     "owned": "a session owns a thousand at most",
     "count_executions": "counts everything",
+    "unread": "what is unread of one execution, channel by channel",
     "missing": "each version once; runs once a second, while there is nothing else to do",
 }
 
@@ -47,7 +48,9 @@ def database() -> Iterator[sqlite3.Connection]:
 def plan(database: sqlite3.Connection, statement: str) -> list[str]:
     """Give the steps by which SQLite would run a statement."""
     names = re.findall(r":(\w+)", statement)
-    values = dict.fromkeys(names) if names else [None] * statement.count("?")
+    numbers = {int(number) for number in re.findall(r"\?(\d+)", statement)}
+    count = max(numbers) if numbers else statement.count("?")
+    values = dict.fromkeys(names) if names else [None] * count
     return [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
 
 
@@ -73,7 +76,10 @@ def test_rows_are_found_by_an_index(database: sqlite3.Connection, name: str) -> 
         ("disown", "SEARCH executions USING INDEX executions_owner (owner=?)"),
         ("unread", "SEARCH m USING PRIMARY KEY (eid=? AND channel=? AND seq>?)"),
         ("journal", "SEARCH journal USING PRIMARY KEY (eid=? AND seq>?)"),
-        ("rows", "SEARCH e USING INDEX sqlite_autoindex_executions_1 (eid<?)"),
+        ("rows", "SEARCH e USING INDEX executions_created ((created_at,eid)<(?,?))"),
+        ("unread", "SEARCH c USING INDEX channels_unread (eid=?)"),
+        ("open_children", "SEARCH executions USING INDEX executions_parent (parent=?)"),
+        ("delete_waiter", "SEARCH waiters USING COVERING INDEX waiters_eid (eid=?)"),
     ],
 )
 def test_hot_statements_use_the_index_made_for_them(
@@ -92,7 +98,7 @@ def test_every_statement_that_picks_rows_has_an_order(name: str) -> None:
 
 def test_every_statement_is_used() -> None:
     """A name that no code has is left over."""
-    modules = (core, dequeue, reads, statements, store_module)
+    modules = (batch, core, dequeue, executions, messages, reads, statements, store_module)
     code = "".join(inspect.getsource(module) for module in modules)
     interned = {"intern_site", "site_id", "intern_actor", "actor_id"}
     assert [name for name in SQL if f'"{name}"' not in code and name not in interned] == []

@@ -13,10 +13,14 @@ from perdure import errors
 from perdure.errors import (
     Abandoned,
     AlreadyClosed,
+    Cancelled,
+    ChildFailed,
     Conflict,
     DuplicateFrameError,
     DuplicateRegistration,
+    ExecutionCancelled,
     ExecutionFailed,
+    ExecutionTerminated,
     ForeignAwait,
     ForeignFrame,
     InvalidArgument,
@@ -31,6 +35,7 @@ from perdure.errors import (
     StepTimeout,
     StoreUnavailable,
     UnknownExecution,
+    UnknownFrame,
     UnknownWorkflow,
     WaitTimeout,
 )
@@ -72,6 +77,31 @@ CASES: list[tuple[BaseException, dict[str, Any], list[str]]] = [
     ),
     (UnknownExecution(EID), {"eid": EID}, [str(EID), "check the id and the store URL"]),
     (UnknownExecution("xyz"), {"eid": "xyz"}, ["xyz"]),
+    (
+        UnknownFrame(EID, "root/f#7"),
+        {"eid": EID, "fid": "root/f#7"},
+        [str(EID), "no frame 'root/f#7'", "--frames"],
+    ),
+    (
+        ChildFailed(EID, "cancelled", "ExecutionCancelled", "by human:a@b.c"),
+        {
+            "eid": EID,
+            "status": "cancelled",
+            "error_type": "ExecutionCancelled",
+            "message": "by human:a@b.c",
+        },
+        [f"child execution {EID} is cancelled: ExecutionCancelled: by human:a@b.c"],
+    ),
+    (
+        ExecutionCancelled(EID, "by human:a@b.c: why"),
+        {"eid": EID, "reason": "by human:a@b.c: why"},
+        [f"execution {EID} was cancelled by human:a@b.c: why"],
+    ),
+    (
+        ExecutionTerminated(EID, "by human:a@b.c"),
+        {"eid": EID, "reason": "by human:a@b.c"},
+        [f"execution {EID} was terminated by human:a@b.c"],
+    ),
     (
         AlreadyClosed(EID, "completed"),
         {"eid": EID, "status": "completed"},
@@ -142,6 +172,7 @@ BASES = (
     NonRetryableError,
     StoreUnavailable,
     Abandoned,
+    Cancelled,
 )
 
 
@@ -168,8 +199,8 @@ def test_errors_without_facts_carry_their_text(kind: type[BaseException]) -> Non
 
 def test_every_attribute_is_named_by_its_parameter() -> None:
     for error, _, _ in CASES:
-        parameters = set(inspect.signature(type(error).__init__).parameters) - {"self", "reason"}
-        assert parameters <= set(vars(error)), type(error)
+        parameters = set(inspect.signature(type(error).__init__).parameters) - {"self"}
+        assert parameters - {"reason"} <= set(vars(error)), type(error)
 
 
 def test_the_tree_is_drawn_as_it_is() -> None:
@@ -189,8 +220,9 @@ def test_the_tree_is_drawn_as_it_is() -> None:
 
 
 def test_what_stops_a_function_cannot_be_swallowed_by_accident() -> None:
-    assert not issubclass(Abandoned, Exception)
-    assert all(issubclass(kind, PerdureError) for kind in CLASSES if kind is not Abandoned)
+    stops = {Abandoned, Cancelled}
+    assert not any(issubclass(kind, Exception) for kind in stops)
+    assert all(issubclass(kind, PerdureError) for kind in CLASSES if kind not in stops)
 
 
 def test_every_class_says_what_it_is() -> None:

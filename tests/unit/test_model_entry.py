@@ -12,11 +12,16 @@ from msgspec import Raw
 
 from perdure.model.entry import (
     AnyEntry,
+    ExecutionCancelled,
+    ExecutionCancelling,
     ExecutionCompleted,
     ExecutionFailed,
+    ExecutionForked,
+    ExecutionMigrated,
     ExecutionResumed,
     ExecutionStarted,
     ExecutionSuspended,
+    ExecutionTerminated,
     FrameAbandoned,
     FrameCompleted,
     FrameFailed,
@@ -28,6 +33,7 @@ from perdure.model.entry import (
     UnknownEntry,
     entry_fid,
     entry_type,
+    fill,
     pack,
     payload,
     unpack,
@@ -42,7 +48,12 @@ FACTS: dict[type, tuple[str, set[str], set[str]]] = {
     ExecutionStarted: ("execution.started", {"args"}, set()),
     ExecutionResumed: ("execution.resumed", {"reason"}, set()),
     ExecutionSuspended: ("execution.suspended", {"on"}, {"reason"}),
-    ExecutionCompleted: ("execution.completed", {"value"}, set()),
+    ExecutionCancelling: ("execution.cancelling", {"by"}, {"reason"}),
+    ExecutionMigrated: ("execution.migrated", {"from_version", "version"}, set()),
+    ExecutionForked: ("execution.forked", {"origin", "fid", "overrides"}, set()),
+    ExecutionCompleted: ("execution.completed", {"value"}, {"continued_as"}),
+    ExecutionCancelled: ("execution.cancelled", {"by"}, {"reason"}),
+    ExecutionTerminated: ("execution.terminated", {"by"}, {"reason"}),
     ExecutionFailed: ("execution.failed", {"error_type", "message"}, {"traceback"}),
     FrameStarted: ("frame.started", {"attempt", "kind", "name", "digest"}, {"deadline"}),
     FrameCompleted: ("frame.completed", {"attempt", "value"}, set()),
@@ -68,6 +79,8 @@ BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     "str": TEXT,
     "bool": st.booleans(),
     "Raw": RAWS,
+    "Actor": ACTORS,
+    "dict[str, Any]": st.dictionaries(TEXT, JSON, max_size=2),
     "int | None": st.none() | US,
     "str | None": st.none() | TEXT,
     "tuple[str, ...]": st.lists(TEXT, max_size=3).map(tuple),
@@ -127,7 +140,24 @@ RECORDED: list[tuple[bytes, KnownEntry]] = [
     (b'["execution.started",7,[[1],{}]]', ExecutionStarted(7, Raw(b"[[1],{}]"))),
     (b'["execution.resumed",7,"timer"]', ExecutionResumed(7, "timer")),
     (b'["execution.suspended",7,["a","b"],null]', ExecutionSuspended(7, ("a", "b"))),
-    (b'["execution.completed",7,null]', ExecutionCompleted(7, Raw(b"null"))),
+    (
+        b'["execution.cancelling",7,{"kind":"system","id":"s"},"why"]',
+        ExecutionCancelling(7, Actor.system("s"), "why"),
+    ),
+    (b'["execution.migrated",7,"1","2"]', ExecutionMigrated(7, "1", "2")),
+    (
+        b'["execution.forked",7,"e","root/f#0",{"root/g#0":1}]',
+        ExecutionForked(7, "e", "root/f#0", {"root/g#0": 1}),
+    ),
+    (b'["execution.completed",7,null,"e"]', ExecutionCompleted(7, Raw(b"null"), "e")),
+    (
+        b'["execution.cancelled",7,{"kind":"system","id":"s"},null]',
+        ExecutionCancelled(7, Actor.system("s")),
+    ),
+    (
+        b'["execution.terminated",7,{"kind":"system","id":"s"},"why"]',
+        ExecutionTerminated(7, Actor.system("s"), "why"),
+    ),
     (
         b'["execution.failed",7,"ValueError","odd","trace"]',
         ExecutionFailed(7, "ValueError", "odd", "trace"),
@@ -280,6 +310,18 @@ def test_a_damaged_row_is_an_error_and_no_memo_is_passed_over(body: bytes) -> No
         unpack(body)
 
 
+def test_memos_are_filled_in_by_the_index_of_their_entries() -> None:
+    empty = FrameCompleted(7, "root/send#0", 1, Raw(b"null"))
+    body = pack([ExecutionResumed(7, "timer"), empty, empty])
+    filled = unpack(fill(body, {2: Raw(b"[true,5]")}))
+    expected = [
+        ExecutionResumed(7, "timer"),
+        empty,
+        msgspec.structs.replace(empty, value=Raw(b"[true,5]")),
+    ]
+    assert plain(filled) == plain(expected)
+
+
 def test_an_empty_row_holds_nothing() -> None:
     assert unpack(pack([])) == []
 
@@ -300,6 +342,8 @@ def test_the_facts_have_the_names_of_the_table(kind: type, data: st.DataObject) 
         value = getattr(entry, field)
         if field in INSTANTS:
             assert fact == from_us(value)
+        elif isinstance(value, Actor):
+            assert fact == msgspec.to_builtins(value)
         elif isinstance(value, Raw):
             assert fact == msgspec.json.decode(value)
         elif isinstance(value, tuple):

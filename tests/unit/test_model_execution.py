@@ -38,15 +38,17 @@ OPTIONS = st.builds(
 )
 
 
-def test_two_statuses_are_terminal() -> None:
-    terminal = {status for status in ExecutionStatus if status.terminal}
-    assert terminal == {ExecutionStatus.COMPLETED, ExecutionStatus.FAILED}
+def test_four_statuses_are_terminal() -> None:
+    terminal = [str(status) for status in ExecutionStatus if status.terminal]
+    assert terminal == ["completed", "failed", "cancelled", "terminated"]
     assert [str(status) for status in ExecutionStatus] == [
         "pending",
         "running",
         "suspended",
         "completed",
         "failed",
+        "cancelled",
+        "terminated",
     ]
 
 

@@ -6,6 +6,7 @@ entry type that this version does not know is kept as `UnknownEntry` and skipped
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, get_args
 
@@ -53,10 +54,35 @@ class ExecutionSuspended(Packed, frozen=True, array_like=True, tag="execution.su
     reason: str | None = None
 
 
+class ExecutionCancelling(
+    Packed, frozen=True, array_like=True, tag="execution.cancelling", gc=False
+):
+    """The owner delivers a cancel request: from here on the function sees it."""
+
+    by: Actor
+    reason: str | None = None
+
+
+class ExecutionMigrated(Packed, frozen=True, array_like=True, tag="execution.migrated", gc=False):
+    """An operator gave the execution to another version of its workflow."""
+
+    from_version: str
+    version: str
+
+
+class ExecutionForked(Packed, frozen=True, array_like=True, tag="execution.forked", gc=False):
+    """The entries that follow were copied from `origin`, up to the frame `fid`."""
+
+    origin: str
+    fid: str
+    overrides: dict[str, Any]
+
+
 class ExecutionCompleted(Packed, frozen=True, array_like=True, tag="execution.completed", gc=False):
-    """The function returned."""
+    """The function returned, or continues as another execution."""
 
     value: Raw
+    continued_as: str | None = None
 
 
 class ExecutionFailed(Packed, frozen=True, array_like=True, tag="execution.failed", gc=False):
@@ -65,6 +91,22 @@ class ExecutionFailed(Packed, frozen=True, array_like=True, tag="execution.faile
     error_type: str
     message: str
     traceback: str | None = None
+
+
+class ExecutionCancelled(Packed, frozen=True, array_like=True, tag="execution.cancelled", gc=False):
+    """The execution ended after a cancel request."""
+
+    by: Actor
+    reason: str | None = None
+
+
+class ExecutionTerminated(
+    Packed, frozen=True, array_like=True, tag="execution.terminated", gc=False
+):
+    """An operator closed the execution at once."""
+
+    by: Actor
+    reason: str | None = None
 
 
 class FrameEntry(Packed, frozen=True, array_like=True, gc=False):
@@ -102,7 +144,7 @@ class FrameFailed(FrameEntry, frozen=True, array_like=True, tag="frame.failed", 
 
 
 class FrameSuspended(FrameEntry, frozen=True, array_like=True, tag="frame.suspended", gc=False):
-    """The frame waits on `on`: ``channel:{name}`` or ``timer:{fid}``."""
+    """The frame waits on `on`: ``channel:{name}``, ``timer:{fid}`` or ``child:{eid}``."""
 
     attempt: int
     on: str
@@ -135,8 +177,13 @@ KnownEntry = (
     ExecutionStarted
     | ExecutionResumed
     | ExecutionSuspended
+    | ExecutionCancelling
+    | ExecutionMigrated
+    | ExecutionForked
     | ExecutionCompleted
     | ExecutionFailed
+    | ExecutionCancelled
+    | ExecutionTerminated
     | FrameStarted
     | FrameCompleted
     | FrameFailed
@@ -171,6 +218,14 @@ def unpack(body: bytes) -> list[AnyEntry]:
         return list(_DECODE(body))
     except msgspec.ValidationError:
         return [_unpack_one(raw) for raw in _DECODE_RAW(body)]
+
+
+def fill(body: bytes, values: Mapping[int, Raw]) -> bytes:
+    """Give the body of a journal row with the memos of some entries filled in, by their index."""
+    entries = unpack(body)
+    for index, value in values.items():
+        entries[index] = msgspec.structs.replace(entries[index], value=value)
+    return _ENCODE(entries)
 
 
 def _unpack_one(raw: Raw) -> AnyEntry:
@@ -210,7 +265,6 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 _INSTANTS = frozenset({"deadline", "retry_at"})
-_HEAD = frozenset({"at", "fid"})
 
 
 def entry_type(entry: AnyEntry) -> str:
@@ -230,9 +284,10 @@ def payload(entry: AnyEntry) -> dict[str, Any]:
     if isinstance(entry, UnknownEntry):
         return {"fields": list(entry.fields)}
     facts: dict[str, Any] = {}
+    head = ("at", "fid") if isinstance(entry, FrameEntry) else ("at",)
     for field in entry.__struct_fields__:
         value = getattr(entry, field)
-        if field in _HEAD or (value is None and field != "value"):
+        if field in head or (value is None and field != "value"):
             continue
         facts[field] = _plain(field, value)
     return facts
@@ -252,6 +307,8 @@ def _plain(field: str, value: object) -> object:
         }
     if isinstance(value, tuple):
         return list(value)
+    if isinstance(value, Actor):
+        return msgspec.to_builtins(value)
     if field in _INSTANTS and isinstance(value, int):
         return from_us(value)
     return value

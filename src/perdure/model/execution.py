@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -21,13 +21,15 @@ PRIORITY_MAX = 1_000_000
 
 
 class ExecutionStatus(StrEnum):
-    """Where an execution is. ``completed`` and ``failed`` are terminal: nothing leaves them."""
+    """Where an execution is. The last four are terminal: nothing leaves them."""
 
     PENDING = "pending"
     RUNNING = "running"
     SUSPENDED = "suspended"
     COMPLETED = "completed"
     FAILED = "failed"
+    CANCELLED = "cancelled"
+    TERMINATED = "terminated"
 
     @property
     def terminal(self) -> bool:
@@ -35,7 +37,8 @@ class ExecutionStatus(StrEnum):
         return self in _TERMINAL
 
 
-_TERMINAL = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.FAILED})
+OPEN = frozenset({ExecutionStatus.PENDING, ExecutionStatus.RUNNING, ExecutionStatus.SUSPENDED})
+_TERMINAL = frozenset(ExecutionStatus) - OPEN
 
 
 class StartOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -78,11 +81,21 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             to_us(self.not_before, "option not_before")
 
 
+class FrameRef(NamedTuple):
+    """One frame of one execution, for example the one that started a child."""
+
+    eid: UUID
+    fid: str
+
+
+OnParentCancel = Literal["cancel", "abandon"]
+
+
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """The record of an execution: what was asked for, unchanged for its life.
 
     Attributes:
-        eid: its id, a UUIDv7.
+        eid: its id: a UUIDv7, of a child a UUIDv5 of the frame that started it.
         workflow: the name of the workflow.
         version: the version it was started with.
         args: the arguments as JSON: ``[[positional…], {"name": value…}]``.
@@ -92,6 +105,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
         created_at: when, in microseconds since the epoch.
         options: how it runs.
         dispatch_key: the caller's key that makes a second start a no-op, or ``None``.
+        parent: the frame that started it and is told of its end, or ``None``.
+        on_parent_cancel: what becomes of it when its parent is cancelled, terminated or ends.
     """
 
     eid: UUID
@@ -104,6 +119,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     options: StartOptions = StartOptions()
     dispatch_key: str | None = None
+    parent: FrameRef | None = None
+    on_parent_cancel: OnParentCancel = "cancel"
 
 
 class ErrorInfo(NamedTuple):
@@ -132,11 +149,16 @@ class ExecutionRow(msgspec.Struct, frozen=True, kw_only=True):
         updated_at: when its status last changed.
         epoch: how often it was acquired.
         worker_id: the worker that owns it now, or ``None``.
-        suspended_on: what it waits on: ``channel:…``, ``timer:…`` or ``operator``.
+        suspended_on: what it waits on: ``channel:…``, ``timer:…``, ``child:…`` or ``operator``;
+            of very many conditions the first hundred.
         blocked: why it waits for an operator, or ``None``.
         result: what the function returned, once completed.
         error: the type and text of the error that ended it, or ``None``.
         tags: the tags it was started with.
+        parent: the frame that started it, or ``None``.
+        continued_as: the execution that goes on in its place, or ``None``.
+        stopped_by: who asked for its cancel or terminated it, or ``None``.
+        stop_reason: why, or ``None``.
     """
 
     eid: UUID
@@ -159,6 +181,10 @@ class ExecutionRow(msgspec.Struct, frozen=True, kw_only=True):
     result: Any
     error: ErrorInfo | None
     tags: dict[str, str]
+    parent: FrameRef | None = None
+    continued_as: UUID | None = None
+    stopped_by: Actor | None = None
+    stop_reason: str | None = None
 
 
 class LeaseInfo(msgspec.Struct, frozen=True):
@@ -179,14 +205,15 @@ class FrameNode(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         fid: its id, for example ``root/charge#0``.
-        kind: ``root``, ``step``, ``receive`` or ``sleep``.
+        kind: ``root``, ``step``, ``child``, ``receive`` or ``sleep``.
         name: the last segment without number or key.
-        status: ``running``, ``waiting``, ``completed``, ``failed`` or ``abandoned``.
+        status: ``running``, ``waiting``, ``completed``, ``failed``, ``abandoned``; of a child, too,
+            ``cancelled`` or ``terminated``.
         attempts: how many attempts began.
         started_at: when the first attempt began.
         ended_at: when its outcome was appended, or ``None``.
         waits_on: what it waits on, or ``None``.
-        value: the memo, or the payload of the message it received.
+        value: the memo, the payload of the message it received, or the result of the child.
         error: the type and text of the last failure, or ``None``.
         children: the frames below it, in the order in which they began.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from uuid_utils import compat
 
@@ -18,11 +18,19 @@ QUEUE = re.compile(r"[A-Za-z0-9._-]{1,200}")
 WORKFLOW = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 VERSION = re.compile(r"[A-Za-z0-9_.+-]{1,100}")
 DISPATCH_KEY = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,512}")
+CLAIM_KEY = DISPATCH_KEY
+
+_CHILDREN = UUID("6f1d0f1c-6a52-5b1e-9f0d-2f1f3c7a9d55")
 
 
 def new_eid() -> UUID:
     """Give the id of a new execution: a UUIDv7, so that ids sort by creation."""
     return compat.uuid7()
+
+
+def child_eid(parent: UUID, fid: str) -> UUID:
+    """Give the id of the child that a frame starts: the same at every start of it."""
+    return uuid5(_CHILDREN, f"{parent}/{fid}")
 
 
 def parse_eid(eid: UUID | str) -> UUID:

@@ -14,10 +14,13 @@ from msgspec import Raw
 
 from perdure.model.entry import (
     AnyEntry,
+    ExecutionCancelled,
+    ExecutionCancelling,
     ExecutionCompleted,
     ExecutionFailed,
     ExecutionResumed,
     ExecutionSuspended,
+    ExecutionTerminated,
     FrameAbandoned,
     FrameCompleted,
     FrameFailed,
@@ -26,8 +29,10 @@ from perdure.model.entry import (
     FrameSuspended,
     PackedMessage,
 )
+from perdure.model.ids import ROOT
+from perdure.model.message import channel_key
 
-WAITING_KINDS = frozenset({"receive", "sleep"})
+WAITING_KINDS = frozenset({"receive", "sleep", "child"})
 RECOVERY = "recovery"
 
 
@@ -40,13 +45,15 @@ class MemoTable:
         memos: the value of the first ``frame.completed`` of each frame.
         failures: the failed attempts of each frame, in order.
         suspended: what a frame waits on, while it waits.
-        fulfilled: the entry that ended the wait of a receive or a sleep.
+        fulfilled: the entry that ended the wait of a receive, a sleep or a child.
         retry_at: when the next attempt of a frame that waits for one is due, in microseconds.
         abandoned: frames that deliver nothing any more.
-        order: the frames with an outcome, in the order of their outcomes in the journal.
-        consumed: the last sequence number consumed on each channel.
+        order: the frames with an outcome, in the order of their outcomes in the journal; ``root``
+            stands where the cancel was delivered.
+        consumed: the last sequence number consumed on each channel, by `channel_key`.
         returned: messages, by channel and number, whose frames were abandoned before the function
             was told of them: another frame consumes them.
+        cancelling: the cancel that was delivered, or ``None``.
         recoveries: how often the execution was recovered since its last outcome.
         terminal: whether the execution has ended.
         tail: the number of the last entry.
@@ -62,6 +69,7 @@ class MemoTable:
     order: list[str] = field(default_factory=list)
     consumed: dict[str, int] = field(default_factory=dict)
     returned: dict[tuple[str, int], PackedMessage] = field(default_factory=dict)
+    cancelling: ExecutionCancelling | None = None
     recoveries: int = 0
     terminal: bool = False
     tail: int = 0
@@ -135,7 +143,7 @@ def _fulfilled(table: MemoTable, entry: FrameFulfilled) -> None:
     _add_to_order(table, entry.fid)
     table.fulfilled[entry.fid] = entry
     if entry.message is not None:
-        channel, seq = entry.message.channel, entry.message.seq
+        channel, seq = channel_key(entry.on, entry.message.channel), entry.message.seq
         table.consumed[channel] = max(seq, table.consumed.get(channel, 0))
         table.returned.pop((channel, seq), None)
 
@@ -147,7 +155,7 @@ def _abandoned(table: MemoTable, entry: FrameAbandoned) -> None:
     fulfilled = table.fulfilled.get(entry.fid)
     if fulfilled is not None and fulfilled.message is not None:
         message = fulfilled.message
-        table.returned[message.channel, message.seq] = message
+        table.returned[channel_key(fulfilled.on, message.channel), message.seq] = message
 
 
 def _resumed(table: MemoTable, entry: ExecutionResumed) -> None:
@@ -158,6 +166,12 @@ def _resumed(table: MemoTable, entry: ExecutionResumed) -> None:
 def _execution_suspended(table: MemoTable, entry: ExecutionSuspended) -> None:
     if entry.reason is not None:  # an operator decides now; the count begins again
         table.recoveries = 0
+
+
+def _cancelling(table: MemoTable, entry: ExecutionCancelling) -> None:
+    if table.cancelling is None:
+        table.cancelling = entry
+        table.order.append(ROOT)
 
 
 def _ended(table: MemoTable, _entry: AnyEntry) -> None:
@@ -173,6 +187,9 @@ _HANDLERS: dict[type, Callable[[MemoTable, Any], None]] = {
     FrameAbandoned: _abandoned,
     ExecutionResumed: _resumed,
     ExecutionSuspended: _execution_suspended,
+    ExecutionCancelling: _cancelling,
     ExecutionCompleted: _ended,
     ExecutionFailed: _ended,
+    ExecutionCancelled: _ended,
+    ExecutionTerminated: _ended,
 }

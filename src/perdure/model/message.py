@@ -11,6 +11,19 @@ from perdure.model.instants import from_us
 from perdure.model.provenance import Actor, Provenance
 
 
+def channel_key(on: str, channel: str) -> str:
+    """Give the key of a channel in the books of one execution.
+
+    A channel of the execution itself has its name there, a global one what a wait on it is called:
+    ``channel:{name}``. So the two never meet.
+
+    Args:
+        on: what the frame that consumed the message waited on.
+        channel: the name of the channel.
+    """
+    return on if on == f"channel:{channel}" else channel
+
+
 class Message(msgspec.Struct, frozen=True):
     """One item on a channel.
 

@@ -121,3 +121,8 @@ class Provenance(msgspec.Struct, frozen=True):
     code: Code | None
     attempt: int
     at: datetime
+
+
+def describe_stop(by: Actor, reason: str | None) -> str:
+    """Say who stopped something and why: ``by human:ada@example.com: wrong customer``."""
+    return f"by {by}" if reason is None else f"by {by}: {reason}"

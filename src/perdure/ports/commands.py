@@ -11,13 +11,17 @@ from typing import Literal
 from uuid import UUID
 
 import msgspec
+from msgspec import Raw
 
 from perdure.model.execution import Execution
-from perdure.model.provenance import Actor
+from perdure.model.provenance import Actor, describe_stop
 
 
 class CreateExecution(msgspec.Struct, frozen=True, tag=True):
     """Create a pending execution and enqueue its START task.
+
+    A fork begins with a journal: `journal` holds its packed entries, `count` of them. They have
+    the epoch 1.
 
     If the dispatch key of the record belongs to an execution already, or an execution with this
     id exists, nothing is written. Result: ``[eid, deduplicated]``. Refused with `key_taken` if the
@@ -26,6 +30,8 @@ class CreateExecution(msgspec.Struct, frozen=True, tag=True):
 
     record: Execution
     now: int
+    journal: bytes | None = None
+    count: int = 0
 
 
 class Append(msgspec.Struct, frozen=True, tag=True):
@@ -33,6 +39,9 @@ class Append(msgspec.Struct, frozen=True, tag=True):
 
     `body` is what ``model.entry.pack`` makes of them; they become one row. Refused with
     `journal_conflict` if a row with that number exists: another worker appended meanwhile.
+
+    `memos` names entries whose value is the result of an earlier command of the transition: pairs
+    of the entry's index in `body` and the command's index. So an effect and its memo are one.
     """
 
     eid: UUID
@@ -41,10 +50,14 @@ class Append(msgspec.Struct, frozen=True, tag=True):
     first_seq: int
     count: int
     body: bytes
+    memos: tuple[tuple[int, int], ...] = ()
 
 
 class Consume(msgspec.Struct, frozen=True, tag=True):
-    """Remember that the execution has consumed its channel up to `seq`."""
+    """Remember that the execution has consumed its channel up to `seq`.
+
+    Of a channel that nothing was sent on, the next message has the number after `seq`.
+    """
 
     eid: UUID
     channel: str
@@ -62,8 +75,9 @@ class Suspend(msgspec.Struct, frozen=True, tag=True):
     """Suspend an owned execution: release it, and replace its whole wait set.
 
     Refused with `lease_lost` unless it is owned under `epoch`; refused with `wake` unless its wake
-    counter is `wake`: something happened that the owner has not read. `on` lists what it waits on;
-    `blocked` says why it waits for an operator. The control log gets ``execution.suspended``.
+    counter is `wake` and each global channel in `channels` ends at the number given with it:
+    something happened that the owner has not read. `on` lists what it waits on; `blocked` says why
+    it waits for an operator. The control log gets ``execution.suspended``.
     """
 
     eid: UUID
@@ -74,23 +88,51 @@ class Suspend(msgspec.Struct, frozen=True, tag=True):
     blocked: str | None
     site: int
     now: int
+    channels: tuple[tuple[str, int], ...] = ()
 
 
 class EndExecution(msgspec.Struct, frozen=True, tag=True):
     """Close an owned execution as `status`, with its result (JSON) or its error.
 
     Refused with `lease_lost` unless it is owned under `epoch`. Its timers and tasks are deleted.
-    The control log gets ``execution.{status}``.
+    The control log gets ``execution.{status}``. If a frame of another execution started it, that
+    one is sent the outcome on the channel named by the frame's id, as `ChildOutcome`, and woken.
+    Its own children that are open are asked to cancel, unless they were started to live on.
+
+    With a `successor` that one is created instead, in the place of this one. It gets the dispatch
+    key, a cancel request, if there is one, and the messages that are unread or that `returned`
+    names by channel and number, numbered from 1. The frame that started this execution waits for
+    it now.
     """
 
     eid: UUID
     epoch: int
-    status: Literal["completed", "failed"]
+    status: Literal["completed", "failed", "cancelled"]
     result: bytes | None
     error_type: str | None
     error_message: str | None
     site: int
     now: int
+    successor: Execution | None = None
+    returned: tuple[tuple[str, int], ...] = ()
+
+
+Stopped = Literal["cancelled", "terminated"]
+
+
+class ChildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a child ended: the payload of the message to the frame that started it."""
+
+    status: Literal["completed", "failed", "cancelled", "terminated"]
+    value: Raw = Raw(b"null")
+    error_type: str | None = None
+    message: str | None = None
+
+
+def stopped(status: Stopped, by: Actor, reason: str | None) -> ChildOutcome:
+    """Give the outcome of a child that was cancelled or terminated."""
+    error_type, message = f"Execution{status.capitalize()}", describe_stop(by, reason)
+    return ChildOutcome(status, error_type=error_type, message=message)
 
 
 class Release(msgspec.Struct, frozen=True, tag=True):
@@ -111,8 +153,8 @@ class Send(msgspec.Struct, frozen=True, tag=True):
     """Send one message on a channel of an execution, and wake it.
 
     `payload` is JSON. The wake counter rises; if the execution is suspended, its RESUME is
-    enqueued. Refused with `unknown_execution`, or `already_closed` (detail: the status). Result:
-    the sequence number.
+    enqueued. If the execution continues as another one, that one is sent it. Refused with
+    `unknown_execution`, or `already_closed` (detail: the status). Result: the sequence number.
     """
 
     eid: UUID
@@ -120,6 +162,91 @@ class Send(msgspec.Struct, frozen=True, tag=True):
     payload: bytes
     sent_by: Actor
     correlation: str | None
+    now: int
+
+
+class Broadcast(msgspec.Struct, frozen=True, tag=True):
+    """Send one message on a global channel, and wake every execution that waits on it.
+
+    Result: the sequence number.
+    """
+
+    channel: str
+    payload: bytes
+    sent_by: Actor
+    now: int
+
+
+class Announce(msgspec.Struct, frozen=True, tag=True):
+    """Append ``announce.{kind}`` to the control log. Result: the position of the entry."""
+
+    eid: UUID
+    epoch: int
+    fid: str
+    kind: str
+    payload: bytes
+    now: int
+
+
+class Claim(msgspec.Struct, frozen=True, tag=True):
+    """Keep a value (JSON) under a key unless the key is taken.
+
+    Result: JSON, ``[won, value]``: whether this command took the key, and the value kept under it.
+    """
+
+    key: str
+    eid: UUID
+    value: bytes
+    now: int
+
+
+class RequestCancel(msgspec.Struct, frozen=True, tag=True):
+    """Ask an execution to cancel, and wake it; one that is pending is closed at once.
+
+    Only the first request counts. If the execution continues as another one, that one is asked.
+    Result: the status before, or ``None`` if there is no such execution.
+    """
+
+    eid: UUID
+    by: Actor
+    reason: str | None
+    now: int
+
+
+class Terminate(msgspec.Struct, frozen=True, tag=True):
+    """Close an execution and its open descendants at once, whoever owns them.
+
+    The epoch of each rises and its journal gets ``execution.terminated``, so that an owner can
+    append nothing more. Descendants that were started to outlive their parent stay. If the
+    execution continues as another one, that one is closed. Result: as of `RequestCancel`.
+    """
+
+    eid: UUID
+    by: Actor
+    reason: str | None
+    now: int
+
+
+class Resume(msgspec.Struct, frozen=True, tag=True):
+    """Wake an execution; if it is suspended, its RESUME is enqueued.
+
+    Result: as of `RequestCancel`.
+    """
+
+    eid: UUID
+    now: int
+
+
+class Migrate(msgspec.Struct, frozen=True, tag=True):
+    """Give an execution to another version of its workflow.
+
+    One that nobody owns gets ``execution.migrated`` under a new epoch, and is woken. One that is
+    owned keeps its version until it is acquired the next time. Refused with `unknown_execution`,
+    `already_closed` or `same_version`. Result: the version before.
+    """
+
+    eid: UUID
+    version: str
     now: int
 
 
@@ -164,6 +291,13 @@ Command = (
     | EndExecution
     | Release
     | Send
+    | Broadcast
+    | Announce
+    | Claim
+    | RequestCancel
+    | Terminate
+    | Resume
+    | Migrate
     | FireTimers
     | ExpireSession
     | RepairPending
@@ -187,7 +321,10 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The transition was not applied; `code` says why and `detail` adds a fact."""
+    """The transition was not applied; `code` says why and `detail` adds a fact.
+
+    `at` is the index of the command that was refused.
+    """
 
     code: Literal[
         "journal_conflict",
@@ -196,8 +333,10 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
         "unknown_execution",
         "already_closed",
         "key_taken",
+        "same_version",
     ]
     detail: str | None = None
+    at: int = 0
 
 
 Outcome = Done | Refused

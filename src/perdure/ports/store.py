@@ -7,8 +7,9 @@ how its fate is looked up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 from uuid import UUID
 
@@ -16,9 +17,12 @@ import msgspec
 
 from perdure.model.entry import PackedMessage
 from perdure.model.execution import Execution, ExecutionRow, ExecutionStatus, LeaseInfo, Page
-from perdure.model.provenance import Site
+from perdure.model.provenance import Actor, Site
 from perdure.model.queue_task import TaskKind
 from perdure.ports.commands import Outcome, Transition
+
+NOTHING_KEPT: Mapping[UUID, int] = MappingProxyType({})
+NO_CHANNELS: Mapping[str, int] = MappingProxyType({})
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -63,11 +67,27 @@ class JournalRow(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class CancelRequest(msgspec.Struct, frozen=True):
+    """Who asked an execution to cancel, and why."""
+
+    by: Actor
+    reason: str | None = None
+
+
 class Mail(msgspec.Struct, frozen=True):
-    """What has reached an execution: its wake counter and its unread messages, read together."""
+    """What has reached an execution, read together.
+
+    Attributes:
+        wake: its wake counter.
+        messages: its unread messages.
+        cancel: the request to cancel it, if there is one.
+        heard: messages of the global channels that were asked for, oldest first.
+    """
 
     wake: int
     messages: tuple[PackedMessage, ...]
+    cancel: CancelRequest | None = None
+    heard: tuple[PackedMessage, ...] = ()
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -77,7 +97,9 @@ class Claimed(msgspec.Struct, frozen=True):
         kind: the task that led to it.
         record: the execution's record.
         epoch: the epoch under which it is owned now.
-        journal: its whole journal, the fence entry of this epoch included.
+        journal: its whole journal, the fence entry of this epoch included; only that entry if the
+            execution was kept (see `dequeue`).
+        kept: whether the execution was kept.
         mail: its wake counter and unread messages, read in the same transaction.
     """
 
@@ -86,6 +108,7 @@ class Claimed(msgspec.Struct, frozen=True):
     epoch: int
     journal: tuple[JournalRow, ...]
     mail: Mail
+    kept: bool = False
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -96,12 +119,14 @@ class Committed(msgspec.Struct, frozen=True):
         enqueued: whether a task became ready.
         woken: owned executions whose wake counter rose.
         closed: executions that ended.
+        heard: global channels that got a message.
     """
 
     outcomes: tuple[Outcome, ...]
     enqueued: bool = False
     woken: tuple[UUID, ...] = ()
     closed: tuple[UUID, ...] = ()
+    heard: tuple[str, ...] = ()
 
 
 class ControlEntry(msgspec.Struct, frozen=True):
@@ -144,6 +169,7 @@ class ExecutionQuery:
     workflow: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
     text: str | None = None
+    parent: UUID | None = None
     since: int | None = None
     until: int | None = None
     limit: int = 50
@@ -199,12 +225,17 @@ class Queues(Protocol):
         known: frozenset[tuple[str, str]],
         limit: int,
         now: int,
+        *,
+        kept: Mapping[UUID, int] = NOTHING_KEPT,
     ) -> list[Claimed]:
         """Take up to `limit` ready tasks, in the order of the queues, then priority, then age.
 
         For each, in one transaction: the task is deleted, the session becomes the owner
         (epoch + 1), and the fence entry, ``execution.started`` or ``execution.resumed``, is
-        appended with its control twin. Only workflows in `known` (name, version) are taken; other
+        appended with its control twin; ``execution.migrated`` stands before it if an operator gave
+        the execution to another version meanwhile. `kept` names executions that this worker has
+        kept since it suspended them, with the epoch of then: if nobody acquired one since, its
+        journal is not read again. Only workflows in `known` (name, version) are taken; other
         tasks stay. The task of an execution that a live session owns, that has ended or does not
         exist is dropped.
 
@@ -246,8 +277,12 @@ class Reads(Protocol):
     async def sites(self, ids: Sequence[int]) -> dict[int, Site]:
         """Read interned sites."""
 
-    async def mail(self, eid: UUID) -> Mail | None:
-        """Read the wake counter and the unread messages of an execution, together."""
+    async def mail(self, eid: UUID, channels: Mapping[str, int] = NO_CHANNELS) -> Mail | None:
+        """Read what has reached an execution, together.
+
+        `channels` names global channels with the number up to which each is known. Of a channel
+        with many new messages only the first are read.
+        """
 
     async def wakes(self, eids: Sequence[UUID]) -> dict[UUID, int]:
         """Read the wake counters of executions."""

@@ -12,6 +12,8 @@ class EngineConfig:
     """The settings of an engine.
 
     Attributes:
+        warm_executions: how many suspended executions a worker keeps in memory, so that they go on
+            without a replay; 0 keeps none.
         session_ttl: seconds after which a worker that does not beat counts as dead; it beats every
             third of it.
         max_recoveries: how often an execution is recovered without an outcome in between before it
@@ -23,6 +25,7 @@ class EngineConfig:
     """
 
     session_ttl: float = 30.0
+    warm_executions: int = 1_000
     max_recoveries: int = 10
     drain: float = 30.0
 
@@ -36,9 +39,11 @@ class EngineConfig:
         if not 0 < self.session_ttl < float("inf"):
             message = f"session_ttl is {self.session_ttl!r}; it is a number of seconds above 0"
             raise InvalidArgument(message)
-        if not isinstance(self.max_recoveries, int) or self.max_recoveries < 0:
-            message = f"max_recoveries is {self.max_recoveries!r}; it is a whole number from 0"
-            raise InvalidArgument(message)
+        for name in ("max_recoveries", "warm_executions"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                message = f"{name} is {value!r}; it is a whole number from 0"
+                raise InvalidArgument(message)
         if not 0 <= self.drain < float("inf"):
             message = f"drain is {self.drain!r}; it is a number of seconds from 0"
             raise InvalidArgument(message)

@@ -14,7 +14,9 @@ from typing import Any, cast
 from uuid import UUID
 
 from perdure.errors import (
+    ExecutionCancelled,
     ExecutionFailed,
+    ExecutionTerminated,
     InvalidArgument,
     PerdureError,
     UnknownExecution,
@@ -42,15 +44,15 @@ from perdure.runtime.changes import Changes
 from perdure.runtime.committer import Committer
 from perdure.runtime.config import EngineConfig
 from perdure.runtime.history import EntryReader, frame_tree
+from perdure.runtime.operators import Operators
 from perdure.runtime.registry import Registry
+from perdure.runtime.requests import ENGINE
 from perdure.runtime.worker import Worker
-
-SYSTEM = Actor.system("perdure")
 
 WorkflowRef = Callable[..., Any] | str
 
 
-class Engine:
+class Engine(Operators):
     """Starts, watches and steers executions. Made by ``perdure.open``."""
 
     def __init__(
@@ -132,7 +134,7 @@ class Engine:
         queue: str | None = None,
         options: StartOptions | None = None,
         version: str | None = None,
-        by: Actor = SYSTEM,
+        by: Actor = ENGINE,
         **kwargs: Any,
     ) -> UUID:
         """Start an execution and return its id; it is durable then.
@@ -172,7 +174,7 @@ class Engine:
         queue: str | None = None,
         options: StartOptions | None = None,
         version: str | None = None,
-        by: Actor = SYSTEM,
+        by: Actor = ENGINE,
         **kwargs: Any,
     ) -> StartResult:
         """Start an execution like `start`, and tell whether the key found an older one."""
@@ -199,7 +201,7 @@ class Engine:
         queue: str | None = None,
         options: StartOptions | None = None,
         version: str | None = None,
-        by: Actor = SYSTEM,
+        by: Actor = ENGINE,
     ) -> list[UUID]:
         """Start one execution for each list of arguments, and return their ids in that order.
 
@@ -260,15 +262,23 @@ class Engine:
             eid: the execution.
             timeout: how long to wait, a timedelta or seconds; for ever by default.
 
+        Of an execution that continues as another one, it is the result of the last of them.
+
         Raises:
             ExecutionFailed: if the execution failed.
+            ExecutionCancelled: if it was cancelled.
+            ExecutionTerminated: if it was terminated.
             WaitTimeout: if it has not ended in time; it goes on.
             UnknownExecution: if there is none with this id.
         """
         row = await self.wait(eid, timeout=timeout)
-        if row.error is not None:
-            raise ExecutionFailed(row.eid, row.error.type, row.error.message)
-        return row.result
+        if row.error is None:
+            return row.result
+        if row.status is ExecutionStatus.CANCELLED:
+            raise ExecutionCancelled(row.eid, row.error.message)
+        if row.status is ExecutionStatus.TERMINATED:
+            raise ExecutionTerminated(row.eid, row.error.message)
+        raise ExecutionFailed(row.eid, row.error.type, row.error.message)
 
     async def wait(
         self, eid: UUID | str, *, timeout: timedelta | float | None = None
@@ -281,16 +291,26 @@ class Engine:
         """
         eid = parse_eid(eid)
         seconds = None if timeout is None else duration_us("timeout", timeout) / 1e6
+        begun = self.clock.monotonic()
+        while True:
+            left = None if seconds is None else seconds - (self.clock.monotonic() - begun)
+            row = await self._wait_for_end(eid, left, WaitTimeout(eid, seconds or 0))
+            if row.continued_as is None:
+                return row
+            eid = row.continued_as
+
+    async def _wait_for_end(
+        self, eid: UUID, seconds: float | None, late: WaitTimeout
+    ) -> ExecutionRow:
         self._changes.start()
         ended = self._changes.end(eid)
         alarm = None
         if seconds is not None:
-            late = WaitTimeout(eid, seconds)
-            alarm = self.alarms.after(seconds, lambda: _fail(ended, late))
+            alarm = self.alarms.after(max(seconds, 0), lambda: _fail(ended, late))
         try:
             row = await ended
-        except WaitTimeout as late:  # with a short timeout it may have ended before anybody looked
-            row = await self.execution(eid)
+        except WaitTimeout:  # with a short timeout it may have ended before anybody looked
+            row = await self.execution(eid, follow=False)
             if row.status.terminal:
                 return row
             raise WaitTimeout(eid, late.timeout_s, row.blocked) from None
@@ -312,13 +332,19 @@ class Engine:
         """
         return (await self.execution(eid)).status
 
-    async def execution(self, eid: UUID | str) -> ExecutionRow:
+    async def execution(self, eid: UUID | str, *, follow: bool = True) -> ExecutionRow:
         """Read an execution as it is now.
+
+        Args:
+            eid: the execution.
+            follow: whether to read the one that it continues as, if there is one.
 
         Raises:
             UnknownExecution: if there is none with this id.
         """
         eid = parse_eid(eid)
+        if follow:
+            return await self._latest(eid)
         row = await self.store.execution(eid)
         if row is None:
             raise UnknownExecution(eid)
@@ -331,6 +357,7 @@ class Engine:
         workflow: str | None = None,
         tags: Mapping[str, str] | None = None,
         text: str | None = None,
+        parent: UUID | str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int = 50,
@@ -343,6 +370,7 @@ class Engine:
             workflow: the name of the workflow.
             tags: tags that all must be there, with these values.
             text: a part of the workflow's name, the dispatch key, or a tag's value.
+            parent: the execution whose children they are.
             since: created at or after this aware instant.
             until: created before this aware instant.
             limit: at most so many, between 1 and 500.
@@ -356,6 +384,7 @@ class Engine:
             workflow=workflow,
             tags=tags,
             text=text,
+            parent=parent,
             since=since,
             until=until,
             limit=limit,
@@ -369,7 +398,7 @@ class Engine:
         Raises:
             UnknownExecution: if there is none with this id.
         """
-        row = await self.execution(eid)
+        row = await self.execution(eid, follow=False)
         entries = await self._read_entries(EntryReader(row), row.eid, 0)
         return [entry for entry in entries if entry.seq > after]
 
@@ -383,7 +412,7 @@ class Engine:
         Raises:
             UnknownExecution: if there is none with this id.
         """
-        row = await self.execution(eid)
+        row = await self.execution(eid, follow=False)
         return frame_tree(row, await self.store.journal(row.eid))
 
     async def lease(self, eid: UUID | str) -> LeaseInfo:
@@ -409,11 +438,11 @@ class Engine:
             UnknownExecution: if there is none with this id.
         """
         self._changes.start()
-        reader = EntryReader(await self.execution(eid))
+        reader = EntryReader(await self.execution(eid, follow=False))
         last = 0
         while True:
             changed = self._changes.next()
-            row = await self.execution(eid)
+            row = await self.execution(eid, follow=False)
             for entry in await self._read_entries(reader, row.eid, last):
                 last = entry.seq
                 if entry.seq > after:
@@ -426,43 +455,6 @@ class Engine:
         """Tell what the store is and holds."""
         return await self.store.info()
 
-    # -- steer -------------------------------------------------------------------------------
-
-    async def signal(
-        self,
-        eid: UUID | str,
-        channel: str,
-        payload: Any,
-        *,
-        correlation: str | None = None,
-        by: Actor = SYSTEM,
-    ) -> int:
-        """Send one message on a channel of an execution, and return its sequence number.
-
-        Args:
-            eid: the execution.
-            channel: the channel's name.
-            payload: any JSON value.
-            correlation: a text that ties the message to something of the sender's.
-            by: who sends it.
-
-        Raises:
-            UnknownExecution: if there is none with this id.
-            AlreadyClosed: if it has ended; nothing was stored.
-            InvalidName: if the channel's name is out of its grammar.
-            NotSerializable: if the payload is not JSON.
-        """
-        eid = parse_eid(eid)
-        send = requests.message(
-            eid, channel, payload, correlation=correlation, by=by, now=now_us(self.clock)
-        )
-        outcome = await self.committer.apply(send)
-        if isinstance(outcome, Refused):
-            raise requests.refusal(eid, outcome)
-        sequence = outcome.results[0]
-        assert isinstance(sequence, int)  # noqa: S101 - the port's promise
-        return sequence
-
     # -- what workers, the committer and the store tell --------------------------------------
 
     def acquired(self) -> None:
@@ -471,10 +463,7 @@ class Engine:
 
     def _stirred(self, committed: Committed) -> None:
         for worker in self._workers:
-            if committed.enqueued:
-                worker.poke()
-            for eid in committed.woken:
-                worker.woken(eid)
+            worker.stirred(committed)
         self._changes.fire(committed.closed)
 
     async def _look_around(self) -> None:

@@ -10,12 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from perdure.errors import InvalidArgument
+from msgspec import Raw
+
+from perdure.errors import Cancelled, InvalidArgument
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from perdure.model.codec import Decoder
     from perdure.model.entry import PackedMessage
     from perdure.model.retry import RetryPolicy
+    from perdure.ports.commands import Command, CreateExecution
     from perdure.runtime.attempt import Attempt
 
 T = TypeVar("T")
@@ -71,11 +76,12 @@ class Pending(Generic[T]):
 
 
 class Frame(Pending[T]):
-    """One node of the execution: a step, a receive or a sleep.
+    """One node of the execution: a step, a child, a receive or a sleep.
 
     Attributes:
         fid: its id.
-        kind: ``step``, ``receive`` or ``sleep``.
+        index: its place among the frames of the execution, in the order of their calls.
+        kind: ``step``, ``child``, ``receive`` or ``sleep``.
         name: the name part of the id.
         digest: the digest of its arguments.
         attempts: how many attempts have failed.
@@ -84,6 +90,10 @@ class Frame(Pending[T]):
         recorded: whether the journal holds its ``frame.started``, for a frame that waits.
         suspended: what the journal says it waits on, or ``None``.
         call: what a step runs.
+        effect: makes the command of a step that is an effect of the engine, at an instant.
+        child: what a child frame starts.
+        channel: the key of the channel that a receive or a child waits on, or ``""``.
+        shielded: whether a cancel does not concern it.
         attempt: the attempt that runs now, if any.
         message: the message that a receive has consumed, or ``None``.
     """
@@ -93,15 +103,19 @@ class Frame(Pending[T]):
         "attempts",
         "call",
         "channel",
+        "child",
         "deadline",
         "decoder",
         "digest",
+        "effect",
         "fid",
+        "index",
         "kind",
         "message",
         "name",
         "on",
         "recorded",
+        "shielded",
         "suspended",
     )
 
@@ -111,12 +125,16 @@ class Frame(Pending[T]):
         self.kind = kind
         self.name = name
         self.digest = digest
+        self.index = 0
         self.attempts = 0
         self.deadline: int | None = None
         self.on = ""
         self.recorded = False
         self.suspended: str | None = None
         self.call: StepCall | None = None
+        self.effect: Callable[[int], Command] | None = None
+        self.child: ChildCall | None = None
+        self.shielded = False
         self.attempt: Attempt | None = None
         self.message: PackedMessage | None = None
         self.channel = ""
@@ -150,22 +168,58 @@ class StepCall:
         self.timeout_us = timeout_us
 
 
-class Group(Pending[T]):
-    """Several pendings awaited together."""
+class ChildCall:
+    """Which execution a child frame starts, and whether it ends with its parent."""
 
-    __slots__ = ("_abandon", "members")
+    __slots__ = ("create", "eid", "tied")
+
+    def __init__(self, eid: UUID, create: Callable[[int], CreateExecution], *, tied: bool) -> None:
+        self.eid = eid
+        self.create = create
+        self.tied = tied
+
+
+class Continue(BaseException):
+    """The function ends here, and continues as a fresh execution with these arguments."""
+
+    def __init__(self, args: Raw) -> None:
+        self.encoded = args
+        super().__init__("ctx.continue_as ends the function; let it through")
+
+
+class Group(Pending[T]):
+    """Several pendings awaited together.
+
+    When one of them is cancelled, so are the others, and each may clean up: `Cancelled` is raised
+    when all of them are done.
+    """
+
+    __slots__ = ("_abandon", "_cancelled", "_left", "members")
 
     def __init__(self, members: Sequence[Pending[Any]], abandon: Abandon) -> None:
         """Watch `members`; `abandon` is called with those that nobody waits for any more."""
         super().__init__()
         self.members = list(members)
         self._abandon = abandon
+        self._left = len(self.members)
+        self._cancelled: Cancelled | None = None
         for member in self.members:
             member.watch(self._member_done)
 
     def _member_done(self, member: Pending[Any]) -> None:
-        if not self.done:
+        if self.done:
+            return
+        self._left -= 1
+        if self._cancelled is None:
+            self._cancelled = self._cancelled_by(member)
+        if self._cancelled is None:
             self._decide(member)
+        elif self._left == 0:
+            self.resolve(error=self._cancelled)
+
+    def _cancelled_by(self, member: Pending[Any]) -> Cancelled | None:
+        """Give the `Cancelled` of a member that is to be raised when all are done."""
+        return member.error if isinstance(member.error, Cancelled) else None
 
     def _decide(self, member: Pending[Any]) -> None:
         """Take notice that a member is done, while this is not."""
@@ -182,23 +236,24 @@ class Gathered(Group[list[Any]]):
     Without `return_exceptions` the first error, by the journal, ends it.
     """
 
-    __slots__ = ("_left", "_return_exceptions")
+    __slots__ = ("_return_exceptions",)
 
     def __init__(
         self, members: Sequence[Pending[Any]], abandon: Abandon, *, return_exceptions: bool
     ) -> None:
         """Wait for all of `members`."""
         self._return_exceptions = return_exceptions
-        self._left = len(members)
         super().__init__(members, abandon)
         if not members:
             self.resolve([])
+
+    def _cancelled_by(self, member: Pending[Any]) -> Cancelled | None:
+        return None if self._return_exceptions else super()._cancelled_by(member)
 
     def _decide(self, member: Pending[Any]) -> None:
         if member.error is not None and not self._return_exceptions:
             self._end("another frame of its gather failed", error=member.error)
             return
-        self._left -= 1
         if self._left == 0:
             self.resolve([m.value if m.error is None else m.error for m in self.members])
 

@@ -13,6 +13,7 @@ from perdure.model.entry import (
     Entry,
     ExecutionCompleted,
     ExecutionFailed,
+    ExecutionMigrated,
     FrameAbandoned,
     FrameCompleted,
     FrameEntry,
@@ -31,6 +32,7 @@ from perdure.model.instants import from_us
 from perdure.model.memo import WAITING_KINDS
 from perdure.model.provenance import Actor, Code, Provenance, Site
 from perdure.ports.store import JournalRow
+from perdure.runtime.recorded import read_child
 
 
 class EntryReader:
@@ -38,17 +40,27 @@ class EntryReader:
 
     def __init__(self, row: ExecutionRow) -> None:
         """Begin at the start of the journal of `row`."""
-        self._row = row
+        self._workflow = row.workflow
+        self._version = row.version
+        self._begun = False
         self._started: dict[str, FrameStarted] = {}
 
     def read(self, rows: Sequence[JournalRow], sites: Mapping[int, Site]) -> list[Entry]:
         """Give the entries of further rows, each with its full provenance."""
+        unpacked = [unpack(row.body) for row in rows]
+        if not self._begun:
+            migrated = (e for u in unpacked for e in u if isinstance(e, ExecutionMigrated))
+            first = next(migrated, None)
+            self._version = self._version if first is None else first.from_version
+            self._begun = True
         entries: list[Entry] = []
-        for journal_row in rows:
+        for journal_row, group in zip(rows, unpacked, strict=True):
             site = sites.get(journal_row.site)
-            for index, packed in enumerate(unpack(journal_row.body)):
+            for index, packed in enumerate(group):
                 if isinstance(packed, FrameStarted):
                     self._started.setdefault(packed.fid, packed)
+                elif isinstance(packed, ExecutionMigrated):
+                    self._version = packed.version
                 entries.append(
                     self._public(packed, journal_row.seq + index, journal_row.epoch, site)
                 )
@@ -63,7 +75,7 @@ class EntryReader:
         provenance = Provenance(
             Actor.worker(worker_id),
             None if site is None else msgspec.structs.replace(site, epoch=epoch),
-            Code(self._row.workflow, self._row.version, *frame),
+            Code(self._workflow, self._version, *frame),
             attempt,
             at,
         )
@@ -165,6 +177,13 @@ def _suspended(node: _Node, packed: FrameSuspended) -> None:
 def _fulfilled(node: _Node, packed: FrameFulfilled) -> None:
     if node.kind not in WAITING_KINDS:  # the delay of a retry is over
         node.status, node.waits_on = "running", None
+        return
+    if node.kind == "child" and packed.message is not None:
+        ended = read_child(packed.message)
+        node.close(ended.status, packed.at)
+        node.value = msgspec.json.decode(ended.value)
+        if ended.error_type is not None:
+            node.error = ErrorInfo(ended.error_type, ended.message or "")
         return
     node.close("completed", packed.at)
     if packed.message is not None:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.errors import NondeterminismError, StepFailed
+import msgspec
+from msgspec import Raw
+
+from perdure.errors import ChildFailed, NondeterminismError, StepFailed
 from perdure.model import codec
 from perdure.model.entry import FrameFailed, FrameStarted, PackedMessage
 from perdure.model.instants import from_us
 from perdure.model.memo import MemoTable
 from perdure.model.message import unpack_message
+from perdure.ports.commands import ChildOutcome
 from perdure.runtime.frames import Frame
+
+ANY_ARGUMENTS = ""
+"""The digest of a frame whose outcome an operator gave: it fits whatever the code passes."""
+
+_CHILD = msgspec.json.Decoder(ChildOutcome).decode
 
 
 def difference(started: FrameStarted, frame: Frame[Any]) -> str | None:
@@ -19,16 +28,43 @@ def difference(started: FrameStarted, frame: Frame[Any]) -> str | None:
         return f"the journal holds a {started.kind}, the code makes a {frame.kind}"
     if started.name != frame.name:
         return f"the journal holds the name {started.name!r}, the code gives {frame.name!r}"
-    if started.digest != frame.digest:
+    if started.digest not in (frame.digest, ANY_ARGUMENTS):
         return f"the {frame.kind} has other arguments than the journal holds"
     return None
 
 
-def value_of_wait(frame: Frame[Any], message: PackedMessage | None) -> Any:
-    """Give what the function gets when a wait is over: a message, ``None``, or the due instant."""
+def outcome_of_wait(
+    frame: Frame[Any], message: PackedMessage | None
+) -> tuple[Any, Exception | None]:
+    """Give what the function gets when a wait is over: its value, or its error.
+
+    That is a message or ``None``, the due instant, or what the child returned.
+
+    Raises:
+        NondeterminismError: if the result of the child does not fit the annotated type any more.
+    """
     if frame.kind == "receive":
-        return None if message is None else unpack_message(message)
-    return from_us(frame.deadline or 0)
+        return (None if message is None else unpack_message(message)), None
+    if frame.child is None or message is None:
+        return from_us(frame.deadline or 0), None
+    ended = read_child(message)
+    if ended.status == "completed":
+        return _decoded(frame, ended.value), None
+    text = ended.message or ""
+    return None, ChildFailed(frame.child.eid, ended.status, ended.error_type or "", text)
+
+
+def read_child(message: PackedMessage) -> ChildOutcome:
+    """Read how a child ended from the message that told its parent."""
+    return _CHILD(message.payload)
+
+
+def _decoded(frame: Frame[Any], value: Raw) -> Any:
+    try:
+        return (frame.decoder or codec.decode)(value)
+    except Exception as error:
+        why = f"its value does not fit the annotated type any more ({error})"
+        raise NondeterminismError(frame.fid, why) from error
 
 
 def message_of(table: MemoTable, fid: str) -> PackedMessage | None:
@@ -46,14 +82,10 @@ def outcome(table: MemoTable, frame: Frame[Any]) -> tuple[Any, Exception | None]
     fid = frame.fid
     memo = table.memos.get(fid)
     if memo is not None:
-        try:
-            return (frame.decoder or codec.decode)(memo), None
-        except Exception as error:
-            why = f"its memo does not fit the annotated type any more ({error})"
-            raise NondeterminismError(fid, why) from error
+        return _decoded(frame, memo), None
     fulfilled = table.fulfilled.get(fid)
     if fulfilled is not None:
-        return value_of_wait(frame, fulfilled.message), None
+        return outcome_of_wait(frame, fulfilled.message)
     return None, step_failed(table.failures[fid][-1])
 
 

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from perdure.errors import DuplicateRegistration, InvalidArgument, NotSerializable, UnknownWorkflow
 from perdure.model import codec
+from perdure.model.codec import Decoder, decoder_of
 from perdure.model.ids import QUEUE, VERSION, WORKFLOW, check_name
 from perdure.runtime.code.context import Context
 
@@ -28,6 +29,9 @@ class Workflow:
         version: its version.
         queue: the queue its executions stand on unless they are started on another.
         function: the function.
+        signature: its signature, without the context.
+        annotations: the types of its parameters and its result.
+        decoder: decodes its result to the annotated type, or ``None`` for plain JSON.
     """
 
     name: str
@@ -36,6 +40,7 @@ class Workflow:
     function: Callable[..., Coroutine[Any, Any, Any]]
     signature: inspect.Signature
     annotations: dict[str, Any] = field(default_factory=dict)
+    decoder: Decoder | None = None
 
     def encode_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raw:
         """Encode arguments as ``[[positional…], {"name": value…}]``.
@@ -132,7 +137,8 @@ class Registry:
             signature, annotations = _check_function(name, function)
             if (name, version) in self._workflows:
                 raise DuplicateRegistration(name, version)
-            workflow = Workflow(name, version, queue, function, signature, annotations)
+            decoder = decoder_of(annotations["return"]) if "return" in annotations else None
+            workflow = Workflow(name, version, queue, function, signature, annotations, decoder)
             self._workflows[name, version] = workflow
             self._latest[name] = workflow
             self._by_function[function] = workflow

@@ -5,24 +5,47 @@ Everything is refused here, before anything is stored; nothing here writes.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import secrets
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+from msgspec import Raw
+from msgspec.structs import replace
 
 from perdure.errors import AlreadyClosed, Conflict, InvalidArgument, PerdureError, UnknownExecution
 from perdure.model import codec
-from perdure.model.execution import Execution, ExecutionStatus, StartOptions
-from perdure.model.ids import CHANNEL, DISPATCH_KEY, QUEUE, check_name, is_text, new_eid
+from perdure.model.execution import (
+    Execution,
+    ExecutionStatus,
+    FrameRef,
+    OnParentCancel,
+    StartOptions,
+)
+from perdure.model.ids import (
+    CHANNEL,
+    DISPATCH_KEY,
+    QUEUE,
+    check_name,
+    child_eid,
+    is_text,
+    new_eid,
+    parse_eid,
+)
 from perdure.model.instants import to_us
 from perdure.model.provenance import Actor
 from perdure.ports.commands import CreateExecution, Refused, Send
 from perdure.ports.store import ExecutionQuery
-from perdure.runtime.registry import Workflow
+
+if TYPE_CHECKING:
+    from perdure.runtime.registry import Workflow
 
 LIMIT_MAX = 500
+SEED_BYTES = 16
+ENGINE = Actor.system("perdure")
 
 
 def creation(
@@ -37,11 +60,7 @@ def creation(
     now: int,
 ) -> CreateExecution:
     """Make the command that creates an execution."""
-    options = StartOptions() if options is None else options
-    if not isinstance(options, StartOptions):
-        reason = f"options is {options!r}; give StartOptions(...)"
-        raise InvalidArgument(reason)
-    options.check()
+    options = _check_options(options)
     if key is not None:
         check_name("dispatch key", key, DISPATCH_KEY)
     record = Execution(
@@ -49,9 +68,9 @@ def creation(
         workflow=workflow.name,
         version=workflow.version,
         args=workflow.encode_arguments(args, dict(kwargs)),
-        seed=secrets.token_bytes(16),
+        seed=secrets.token_bytes(SEED_BYTES),
         queue=workflow.queue if queue is None else check_name("queue", queue, QUEUE),
-        created_by=_check_actor(by),
+        created_by=check_actor(by),
         created_at=now,
         options=options,
         dispatch_key=key,
@@ -59,16 +78,80 @@ def creation(
     return CreateExecution(record, now)
 
 
+def child(
+    workflow: Workflow,
+    encoded: Raw,
+    parent: Execution,
+    fid: str,
+    *,
+    queue: str | None,
+    options: StartOptions | None,
+    on_parent_cancel: OnParentCancel,
+    by: Actor,
+) -> Execution:
+    """Make the record of a child, but for when it is created.
+
+    What its options leave at the default it inherits: the priority and the baggage.
+    """
+    if on_parent_cancel not in ("cancel", "abandon"):
+        reason = f"on_parent_cancel is {on_parent_cancel!r}; it is 'cancel' or 'abandon'"
+        raise InvalidArgument(reason)
+    options = _check_options(options)
+    inherited = parent.options
+    if options.priority == StartOptions().priority:
+        options = replace(options, priority=inherited.priority)
+    options = replace(options, baggage={**inherited.baggage, **options.baggage})
+    return Execution(
+        eid=child_eid(parent.eid, fid),
+        workflow=workflow.name,
+        version=workflow.version,
+        args=encoded,
+        seed=secrets.token_bytes(SEED_BYTES),
+        queue=workflow.queue if queue is None else check_name("queue", queue, QUEUE),
+        created_by=by,
+        created_at=0,
+        options=options,
+        parent=FrameRef(parent.eid, fid),
+        on_parent_cancel=on_parent_cancel,
+    )
+
+
+def successor(record: Execution, encoded: Raw, *, by: Actor, now: int) -> Execution:
+    """Make the record of the execution that goes on in the place of another one."""
+    return replace(
+        record,
+        eid=new_eid(),
+        args=encoded,
+        seed=secrets.token_bytes(SEED_BYTES),
+        created_by=by,
+        created_at=now,
+        options=replace(record.options, not_before=None),
+    )
+
+
 def message(
     eid: UUID, channel: str, payload: object, *, correlation: str | None, by: Actor, now: int
 ) -> Send:
     """Make the command that sends a message."""
-    check_name("channel", channel, CHANNEL)
-    encoded = codec.encode(f"the payload for channel {channel!r}", payload)
+    encoded = payload_for(channel, payload)
     if correlation is not None and not is_text(correlation):
         reason = f"correlation is {correlation!r}; it is a text"
         raise InvalidArgument(reason)
-    return Send(eid, channel, bytes(encoded), _check_actor(by), correlation, now)
+    return Send(eid, channel, encoded, check_actor(by), correlation, now)
+
+
+def payload_for(channel: str, payload: object) -> bytes:
+    """Check the name of a channel, and encode what is to be sent on it."""
+    check_name("channel", channel, CHANNEL)
+    return bytes(codec.encode(f"the payload for channel {channel!r}", payload))
+
+
+def check_reason(reason: object) -> str | None:
+    """Refuse a reason that no reader could make sense of."""
+    if reason is not None and not is_text(reason):
+        message = f"reason is {reason!r}; it is a text"
+        raise InvalidArgument(message)
+    return reason if isinstance(reason, str) else None
 
 
 def query(
@@ -77,6 +160,7 @@ def query(
     workflow: str | None,
     tags: Mapping[str, str] | None,
     text: str | None,
+    parent: UUID | str | None,
     since: datetime | None,
     until: datetime | None,
     limit: int,
@@ -99,11 +183,19 @@ def query(
         workflow=workflow,
         tags=tuple(sorted((tags or {}).items())),
         text=text,
+        parent=None if parent is None else parse_eid(parent),
         since=None if since is None else to_us(since, "since"),
         until=None if until is None else to_us(until, "until"),
         limit=limit,
         cursor=cursor,
     )
+
+
+def narrowed(
+    query: ExecutionQuery, statuses: frozenset[ExecutionStatus], cursor: str | None = None
+) -> ExecutionQuery:
+    """Give the query of the next page, of these statuses only."""
+    return dataclasses.replace(query, status=statuses, cursor=cursor)
 
 
 def refusal(eid: UUID, refused: Refused) -> PerdureError:
@@ -112,6 +204,8 @@ def refusal(eid: UUID, refused: Refused) -> PerdureError:
         return UnknownExecution(eid)
     if refused.code == "already_closed":
         return AlreadyClosed(eid, refused.detail or "closed")
+    if refused.code == "same_version":
+        return Conflict(f"execution {eid} has version {refused.detail!r} already; nothing was done")
     return Conflict(f"execution {eid}: refused ({refused.code})")
 
 
@@ -123,7 +217,18 @@ def key_taken(creation: CreateExecution, refused: Refused) -> PerdureError:
     )
 
 
-def _check_actor(by: Actor) -> Actor:
+def _check_options(options: StartOptions | None) -> StartOptions:
+    if options is None:
+        return StartOptions()
+    if not isinstance(options, StartOptions):
+        reason = f"options is {options!r}; give StartOptions(...)"
+        raise InvalidArgument(reason)
+    options.check()
+    return options
+
+
+def check_actor(by: Actor) -> Actor:
+    """Refuse what is no actor."""
     if not isinstance(by, Actor):
         reason = f"by is {by!r}; give an Actor, for example Actor.human('ada@example.com')"
         raise InvalidArgument(reason)

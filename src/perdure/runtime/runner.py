@@ -12,33 +12,46 @@ releases or ends the execution is a barrier, behind which nothing is handed over
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from perdure.errors import (
+    Cancelled,
     DuplicateFrameError,
     InvalidArgument,
     NondeterminismError,
     PerdureError,
 )
 from perdure.model import codec
-from perdure.model.entry import (
-    FrameAbandoned,
-    FrameCompleted,
-    FrameFulfilled,
-    FrameStarted,
+from perdure.model.entry import FrameAbandoned, FrameCompleted, FrameStarted
+from perdure.model.ids import ROOT
+from perdure.model.retry import NO_RETRY
+from perdure.ports.commands import (
+    Command,
+    Done,
+    Outcome,
+    Refused,
+    Release,
+    RequestCancel,
+    Suspend,
+    Transition,
 )
-from perdure.ports.commands import Consume, Done, Outcome, Release, Transition
-from perdure.runtime import barriers, recorded
+from perdure.runtime import barriers, recorded, requests
+from perdure.runtime.attempt import failure
+from perdure.runtime.cancelling import Cancelling
 from perdure.runtime.code.replay import Driver
-from perdure.runtime.frames import Frame
-from perdure.runtime.journal import Barrier, OwnedJournal
-from perdure.runtime.mailbox import Mailbox
+from perdure.runtime.frames import ChildCall, Continue, Frame
+from perdure.runtime.journal import Barrier, Effect, OwnedJournal
+from perdure.runtime.requests import ENGINE
 from perdure.runtime.steps import Steps
+from perdure.runtime.waiting import Waiting
 
 if TYPE_CHECKING:
-    from perdure.ports.store import Claimed, Mail
-    from perdure.runtime.alarms import Alarm
+    from perdure.model.memo import MemoTable
+    from perdure.model.provenance import Actor
+    from perdure.ports.store import Claimed
+    from perdure.runtime.registry import Registry
     from perdure.runtime.worker import Worker
 
 
@@ -51,7 +64,6 @@ class Runner:
     Attributes:
         record: what was asked for.
         epoch: the epoch under which it is owned.
-        wake: the wake counter that was read with, or before, the channels.
         alive: whether this runner still owns it, as far as it knows.
         draining: whether it starts nothing more, and is about to be released.
     """
@@ -60,48 +72,56 @@ class Runner:
         self._worker = worker
         self.record = claimed.record
         self.eid: UUID = claimed.record.eid
-        self.epoch = claimed.epoch
-        self.wake = claimed.mail.wake
-        self.alive = True
+        self.registry: Registry = worker.registry
+        self.actor: Actor = worker.actor
         self.now_us = worker.now_us
         self.journal: OwnedJournal = OwnedJournal(claimed)
-        self.table = self.journal.table
+        self.table: MemoTable = self.journal.table
         self.driver: Driver = Driver(self.abandon)
+        self.steps = Steps(self, worker)
+        self.cancelling: Cancelling = Cancelling(self)
+        self.waiting = Waiting(self, worker)
         self._frames: dict[str, Frame[Any]] = {}
         self._opened: list[Frame[Any]] = []
-        self._waits: dict[str, Frame[Any]] = {}
-        self.steps = Steps(self, worker)
         self._passed: set[str] = set()
-        self._mailbox = Mailbox(self.table, claimed.mail.messages)
-        self._alarm: Alarm | None = None
         self._begun = False
-        self._looking = False
-        self._look_again = False
+        self._acquired(claimed)
+
+    def _acquired(self, claimed: Claimed) -> None:
+        self.epoch = claimed.epoch
+        self.alive = True
         self.draining = False
+        self.waiting.acquired(claimed.mail)
 
     # -- begin -------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Make the function, replay it to where the journal ends, and go on from there."""
-        self._begun = True
+        """Go on from where the journal ends: replay the function, if it was not kept."""
         if not self.alive:
             return
+        if self._begun:
+            self.waiting.serve()
+        else:
+            self._begun = True
+            self._begin_function()
+        self.advance()
+
+    def _begin_function(self) -> None:
         recoveries = self.table.recoveries
         if recoveries > self._worker.config.max_recoveries:
             reason = (
                 f"it was recovered {recoveries} times without an outcome; find out what kills "
-                "its workers, then send it a message"
+                "its workers, then resume it"
             )
             self.driver.stop(PerdureError(reason))
+            return
+        try:
+            coroutine = self._worker.call_function(self)
+        except InvalidArgument as misfit:  # the signature changed under a live execution
+            self.driver.stop(misfit)
         else:
-            try:
-                coroutine = self._worker.call_function(self)
-            except InvalidArgument as misfit:  # the signature changed under a live execution
-                self.driver.stop(misfit)
-            else:
-                self.driver.begin(coroutine)
-                self._replay()
-        self.advance()
+            self.driver.begin(coroutine)
+            self._replay()
 
     def _replay(self) -> None:
         self.driver.run()
@@ -110,10 +130,19 @@ class Runner:
                 break
             self._passed.add(fid)
             frame = self._frames.get(fid)
-            if frame is not None and not frame.done:
+            if fid == ROOT:
+                self.cancelling.deliver()
+            elif frame is not None and not frame.done:
                 self._deliver_recorded(frame)
-                self.driver.run()
+            self.driver.run()
         self._begin_opened()
+
+    def resume(self, claimed: Claimed) -> None:
+        """Go on with what was kept, as `claimed` says that nobody had it meanwhile."""
+        self.journal.go_on(claimed.epoch, claimed.journal[-1].seq)
+        self._acquired(claimed)
+        if self.waiting.read_up_to():
+            self.waiting.look()
 
     # -- what the context asks ---------------------------------------------------------------
 
@@ -130,6 +159,7 @@ class Runner:
         fid = frame.fid
         if fid in self._frames:
             raise DuplicateFrameError(fid)
+        frame.index = len(self._frames)
         self._frames[fid] = frame
         table = self.table
         started = table.started.get(fid)
@@ -149,6 +179,8 @@ class Runner:
                 if fid in self._passed:
                     self._deliver_recorded(frame)
                 return False
+        if self.cancelling.delivered and self.cancelling.refuse(frame):
+            return False
         return self.driver.stopped is None
 
     def start(self, frame: Frame[Any]) -> None:
@@ -173,9 +205,21 @@ class Runner:
         return not self.alive or self.driver.ended or self.driver.stopped is not None
 
     @property
-    def waits(self) -> bool:
-        """Whether a frame waits for something while others run."""
-        return bool(self._waits)
+    def moves(self) -> bool:
+        """Whether something is under way that a cancel has to wait for."""
+        waits = self.steps.running_unshielded or self.journal.undelivered
+        return bool(waits or self.draining or not self._begun)
+
+    def open_frames(self) -> list[Frame[Any]]:
+        """Give the frames that are open, in the order of their calls."""
+        return [frame for frame in self._frames.values() if not frame.done]
+
+    def has_recorded(self, kind: str) -> bool:
+        """Tell whether the journal holds a frame of a kind that the function has not called yet."""
+        return any(
+            started.kind == kind and fid not in self._frames
+            for fid, started in self.table.started.items()
+        )
 
     def block_from_outside(self, reason: Exception) -> None:
         """Drive the function no further: its context was used from elsewhere, maybe a thread."""
@@ -185,42 +229,20 @@ class Runner:
     def abandon(self, frame: Frame[Any], reason: str) -> None:
         """Let a frame consume and deliver nothing any more."""
         self.steps.drop(frame)
-        self._waits.pop(frame.fid, None)
+        self.waiting.waits.remove(frame)
         if frame.recorded and frame.fid not in self.table.abandoned:
             self.journal.append(FrameAbandoned(self.now_us(), frame.fid, reason))
-            if frame.message is not None:  # consumed, but the function was not told of it
-                self._mailbox.put_back(frame.message)
-                self.look()
+            if frame.child is not None:
+                if frame.message is None and frame.child.tied:
+                    self.cancel_child(frame.child, ENGINE, f"its frame was abandoned: {reason}")
+            else:
+                self.waiting.take_back(frame)
+
+    def cancel_child(self, child: ChildCall, by: Actor, reason: str | None) -> None:
+        """Ask a child to cancel, with the entries that were appended last."""
+        self.journal.also(RequestCancel(child.eid, by, reason, self.now_us()))
 
     # -- what reaches it ---------------------------------------------------------------------
-
-    def notice(self, wake: int | None = None) -> None:
-        """Take notice that something reached it: its wake counter is `wake`, if that is known."""
-        if self.alive and wake != self.wake:
-            self.look()
-
-    def look(self) -> None:
-        """Read the wake counter and the channels again, then go on with what is found."""
-        self._look_again = self._looking  # what is being read now may be older than the reason
-        if not self._looking:
-            self._looking = True
-            self._worker.read_mail(self)
-
-    def looked(self, mail: Mail | None) -> None:
-        """Take what a look found; ``None`` if the store does not know the execution."""
-        self._looking = False
-        if self._look_again:
-            self.look()
-        if not self.alive:
-            return
-        if mail is not None:
-            self.wake = mail.wake
-            self._mailbox.accept(mail.messages)
-        if not self._giving_up and self.driver.stopped is None:
-            now = self.now_us()
-            for frame in list(self._waits.values()):
-                self._serve(frame, now)
-        self.advance()
 
     def drain(self, *, at_once: bool = False) -> None:
         """Start nothing more, and release the execution when what runs has ended, or at once."""
@@ -238,13 +260,19 @@ class Runner:
         self.lose()
 
     def lose(self) -> None:
-        """Stop without another write: somebody else owns the execution now."""
-        self.alive = False
-        if self._alarm is not None:
-            self._alarm.cancel()
+        """Stop without another write: somebody else owns the execution now, or nobody."""
+        self._rest()
         self.steps.drop_all()
-        self.driver.close()
+        self.discard()
         self._worker.released(self)
+
+    def discard(self) -> None:
+        """Close the function; it goes on somewhere else by a replay, or has ended."""
+        self.driver.close()
+
+    def _rest(self) -> None:
+        self.alive = False
+        self.waiting.rest()
 
     # -- the committer -----------------------------------------------------------------------
 
@@ -261,26 +289,52 @@ class Runner:
             return
         if isinstance(outcome, Done):
             if handed.barrier is not None:
-                if self.driver.stopped is not None and not self.draining:
-                    log.warning("execution %s is blocked: %s", self.eid, self.driver.stopped)
-                self.lose()
+                self._gave_up(handed.barrier)
                 return
-            self.journal.settled()
-            for frame, value, error in self.journal.deliverable():
-                if not frame.abandoned:
-                    frame.resolve(value, error)
-                    self.driver.run()
+            self.journal.settled(outcome.results)
+            for delivery in self.journal.deliverable():
+                if delivery.frame is None:
+                    self.cancelling.deliver()
+                elif not delivery.frame.done:
+                    delivery.frame.resolve(delivery.value, delivery.error)
+                self.driver.run()
             self._begin_opened()
             self.advance()
         elif outcome.code == "wake":
             self.journal.take_back()
-            self.look()
+            self.waiting.look()
+        elif (effect := self.journal.refused_effect(outcome)) is not None:
+            self._fail_effect(effect, outcome)
         else:
             self._worker.lease_lost(self, outcome)
             self.lose()
 
+    def _gave_up(self, barrier: Barrier) -> None:
+        """The execution is not owned any more; if it is only suspended it may be kept."""
+        if isinstance(barrier.guard, Suspend) and self.driver.stopped is None:
+            self.waiting.waits.mark()
+            self._rest()
+            self._worker.released(self)
+            self._worker.kept.add(self)
+            return
+        if self.driver.stopped is not None and not self.draining:
+            log.warning("execution %s is blocked: %s", self.eid, self.driver.stopped)
+        self.lose()
+
+    def _fail_effect(self, effect: Effect, refused: Refused) -> None:
+        """The store refuses an effect: nothing was written, and its frame fails instead."""
+        target = getattr(effect.command, "eid", self.eid)
+        error = requests.refusal(target, refused)
+        failed = failure(NO_RETRY, effect.frame.fid, 1, error, now=self.now_us())
+        final = recorded.step_failed(failed)
+        final.__cause__ = error
+        self.journal.take_back()
+        self.journal.fail_effect(effect, failed, final)
+        self.advance()
+
     @property
-    def _giving_up(self) -> bool:
+    def giving_up(self) -> bool:
+        """Whether the committer has what gives the execution up."""
         handed = self.journal.handed
         return handed is not None and handed.barrier is not None
 
@@ -289,18 +343,32 @@ class Runner:
     def _begin_opened(self) -> None:
         """Begin the frames that the last drives opened, and those that waited for durability."""
         opened, self._opened = self._opened, []
-        if self.over:
+        if not self.alive or self.driver.stopped is not None:
             return
+        ended = self.driver.ended
+        cancel = self.cancelling
         for frame in opened:
-            if not frame.abandoned:
+            if frame.done or (cancel.request is not None and cancel.holds(frame)):
+                continue
+            if frame.effect is not None:
+                self._begin_effect(frame, frame.effect)
+            elif not ended:
                 self._begin_frame(frame)
-        self.steps.request_held()
+        if not ended:
+            self.steps.request_held()
+
+    def _begin_effect(self, frame: Frame[Any], effect: Callable[[int], Command]) -> None:
+        """Append an effect; it counts even if the function has ended and nobody awaits it."""
+        if self.driver.ended or not self.draining:
+            frame.recorded = True
+            now = self.now_us()
+            self.journal.append_effect(frame, effect(now), now)
 
     def _begin_frame(self, frame: Frame[Any]) -> None:
         if frame.kind == "step":
             retry_at = self.table.retry_at.get(frame.fid)
             if retry_at is not None:
-                self.back_off(frame, retry_at)
+                self.waiting.back_off(frame, retry_at)
             else:
                 self.steps.request(frame)
             return
@@ -309,8 +377,9 @@ class Runner:
             now, fid = self.now_us(), frame.fid
             entry = FrameStarted(now, fid, 1, frame.kind, frame.name, frame.digest, frame.deadline)
             self.journal.append(entry)
-        receives = frame.kind == "receive"
-        self._wait(frame, f"channel:{self.eid}.{frame.channel}" if receives else _timer(frame))
+            if frame.child is not None:
+                self.journal.also(frame.child.create(now))
+        self.waiting.add(frame)
 
     def _deliver_recorded(self, frame: Frame[Any]) -> None:
         """Deliver the outcome that the journal holds."""
@@ -321,66 +390,27 @@ class Runner:
         else:
             frame.resolve(value, error)
 
-    def back_off(self, frame: Frame[Any], retry_at: int) -> None:
-        """Let a failed step wait until its next attempt is due."""
-        frame.deadline = retry_at
-        self._wait(frame, _timer(frame))
-
-    # -- waits -------------------------------------------------------------------------------
-
-    def _wait(self, frame: Frame[Any], on: str) -> None:
-        """Let a frame wait, unless what it waits for is there."""
-        frame.on = on
-        self._waits[frame.fid] = frame
-        self._serve(frame, self.now_us())
-
-    def _serve(self, frame: Frame[Any], now: int) -> None:
-        """Fulfil a wait if its condition is met; a message goes before a timeout."""
-        due = frame.deadline is not None and frame.deadline <= now
-        if frame.kind == "step":
-            if due and not self.draining:
-                del self._waits[frame.fid]
-                if frame.suspended is not None:
-                    self.journal.append(
-                        FrameFulfilled(now, frame.fid, frame.attempts, frame.suspended)
-                    )
-                    frame.suspended = None
-                self.steps.request(frame)
-            return
-        frame.message = message = self._mailbox.take(frame.channel)  # a sleep has no channel
-        if message is not None:
-            self.journal.also(Consume(self.eid, frame.channel, message.seq))
-        elif not due:
-            return
-        del self._waits[frame.fid]
-        entry = FrameFulfilled(now, frame.fid, 1, frame.on, message)
-        self.journal.append_outcome(frame, entry, recorded.value_of_wait(frame, message), None)
-
-    def _set_alarm(self) -> None:
-        """While the execution is owned its timers are ours: look again when the next is due."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        dues = [f.deadline for f in self._waits.values() if f.deadline is not None]
-        served = not self.draining and self.driver.stopped is None
-        if dues and served and self._busy():
-            seconds = (min(dues) - self.now_us()) / 1e6
-            self._alarm = self._worker.alarms.after(seconds, self.look)
-
     # -- what comes next ---------------------------------------------------------------------
 
     def advance(self) -> None:
         """Hand over what waits; if nothing moves any more, give the execution up."""
         if not self.alive or self.journal.handed is not None:
             return
+        if self.cancelling.request is not None:
+            self.cancelling.append()
         if self.journal.waiting or self.driver.ended or not self._busy():
             self._worker.committer.touch(self)
-        if self._waits or self._alarm is not None:
-            self._set_alarm()
+        if self.waiting.waits.frames or self.waiting.alarm is not None:
+            self.waiting.set_alarm(busy=self._busy())
 
     def _busy(self) -> bool:
         """Tell whether something of this execution still moves by itself."""
-        if self.steps.running or self.journal.undelivered or self._looking or not self._begun:
+        if (
+            self.steps.running
+            or self.journal.undelivered
+            or self.waiting.looking
+            or not self._begun
+        ):
             return True
         if self.draining or self.driver.stopped is not None:
             return False
@@ -388,25 +418,44 @@ class Runner:
 
     def _barrier(self) -> Barrier | None:
         """Decide whether the next transition gives the execution up, and how."""
-        root, stopped = self.driver.root, self.driver.stopped
+        stopped = self.driver.stopped
         ended = stopped is None and self.driver.ended
         if not ended and self._busy():
             return None
-        worker = self._worker
+        worker, request = self._worker, self.cancelling.request
         site, now = worker.site, self.now_us()
-        if ended and root is not None:
-            self.steps.drop_all()
-            name = self.record.workflow
-            return barriers.end(
-                self.eid, self.epoch, name, root.value, root.error, site=site, now=now
-            )
+        if ended:
+            return self._ending(site, now)
+        if stopped is not None and request is not None:
+            return barriers.cancel(self.eid, self.epoch, request, site=site, now=now)
         if self.draining:
             return Barrier(Release(self.eid, worker.session, self.epoch, "drain", now))
         if stopped is not None:
-            return barriers.block(self.eid, self.epoch, self.wake, str(stopped), site=site, now=now)
-        waits = self._waits.values()
-        return barriers.suspension(self.eid, self.epoch, self.wake, waits, site=site, now=now)
+            wake = self.waiting.wake
+            return barriers.block(self.eid, self.epoch, wake, str(stopped), site=site, now=now)
+        waiting = self.waiting
+        return barriers.suspension(
+            self.eid,
+            self.epoch,
+            waiting.wake,
+            waiting.waits,
+            waiting.read_up_to(),
+            site=site,
+            now=now,
+        )
 
-
-def _timer(frame: Frame[Any]) -> str:
-    return f"timer:{frame.fid}"
+    def _ending(self, site: int, now: int) -> Barrier:
+        """Decide how the execution ends, as its function has ended."""
+        root, request = self.driver.root, self.cancelling.request
+        assert root is not None  # noqa: S101 - what has ended was begun
+        self.steps.drop_all()
+        eid, epoch, error = self.eid, self.epoch, root.error
+        if isinstance(error, Continue):
+            record = requests.successor(self.record, error.encoded, by=self.actor, now=now)
+            returned = self.waiting.mailbox.returned
+            return barriers.succession(eid, epoch, record, returned, site=site, now=now)
+        swallowed = error is None or isinstance(error, Cancelled)
+        if request is not None and self.cancelling.delivered and swallowed:
+            return barriers.cancel(eid, epoch, request, site=site, now=now)
+        workflow = self.record.workflow
+        return barriers.end(eid, epoch, workflow, root.value, error, site=site, now=now)

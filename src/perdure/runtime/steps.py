@@ -44,20 +44,33 @@ class Steps:
         return bool(self._running)
 
     @property
+    def running_unshielded(self) -> bool:
+        """Whether an attempt runs that a cancel has to wait for."""
+        return any(not frame.shielded for frame in self._running.values())
+
+    @property
     def waiting(self) -> bool:
         """Whether a step waits for a slot, or for something to become durable."""
         return bool(self._queued or self._held)
 
     def request(self, frame: Frame[Any]) -> None:
         """Ask for a slot, unless something that the function has seen is not durable yet."""
-        if self._runner.draining or frame.abandoned:
+        runner = self._runner
+        if runner.draining or self._is_off(frame):
             return
         if self._journal.durable_seq < self.gate_seq:
             self._held.append(frame)
             return
         self._queued += 1
         slots = self._worker.slots_for(_call_of(frame))
-        slots.request(self._runner.record.options.priority, self._start, frame)
+        slots.request(runner.record.options.priority, self._start, frame)
+
+    def _is_off(self, frame: Frame[Any]) -> bool:
+        """Whether a frame is not to run: it is done, or a cancel is on its way to it."""
+        if frame.done:
+            return True
+        cancelling = self._runner.cancelling
+        return cancelling.request is not None and cancelling.holds(frame)
 
     def request_held(self) -> None:
         """Ask again for those that waited for something to become durable."""
@@ -82,7 +95,7 @@ class Steps:
         """Start an attempt in the slot that was granted; tell whether it took it."""
         self._queued -= 1
         runner, worker = self._runner, self._worker
-        if runner.over or runner.draining or frame.abandoned:
+        if runner.over or runner.draining or self._is_off(frame):
             return False
         call = _call_of(frame)
         fid, number, started_at = frame.fid, frame.attempts + 1, runner.now_us()
@@ -138,7 +151,7 @@ class Steps:
         if entry.retry_at is None:
             self.request(frame)
         else:
-            self._runner.back_off(frame, entry.retry_at)
+            self._runner.waiting.back_off(frame, entry.retry_at)
 
 
 def _call_of(frame: Frame[Any]) -> StepCall:

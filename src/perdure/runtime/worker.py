@@ -17,11 +17,13 @@ import msgspec
 
 from perdure.errors import InvalidArgument, StoreUnavailable
 from perdure.model.ids import QUEUE, check_name, is_text
+from perdure.model.provenance import Actor
 from perdure.ports.clock import reader_us
 from perdure.ports.commands import Refused, Release
-from perdure.ports.store import Beat, Claimed, Owned, SessionGone
+from perdure.ports.store import Beat, Claimed, Committed, Owned, SessionGone
 from perdure.runtime.code.context import Context
 from perdure.runtime.heart import Heart
+from perdure.runtime.kept import Kept
 from perdure.runtime.runner import Runner
 from perdure.runtime.slots import Slots
 from perdure.runtime.threads import Threads
@@ -48,6 +50,7 @@ class Worker:
 
     Attributes:
         worker_id: its name, which provenance shows.
+        kept: the executions that it has suspended and may go on with.
         session: the session that owns what it runs.
         site: the interned id of where it runs.
     """
@@ -88,12 +91,14 @@ class Worker:
         self.alarms = engine.alarms
         self.session = 0
         self.site = 0
-        self._registry = engine.registry
+        self.registry = engine.registry
+        self.actor = Actor.worker(self.worker_id)
         self._store = engine.store
         self._async_slots = Slots(max_steps)
         self._thread_slots = Slots(min(max_steps, THREADS_MAX))
         self._threads = Threads()
         self._runners: dict[UUID, Runner] = {}
+        self.kept = Kept(engine.config.warm_executions)
         self._orphans: set[tuple[UUID, int]] = set()
         self._dequeuing = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -249,9 +254,10 @@ class Worker:
                 claimed = await self._store.dequeue(
                     self.session,
                     self._queues,
-                    self._registry.known,
+                    self.registry.known,
                     capacity,
                     self.now_us(),
+                    kept=self.kept.epochs,
                 )
             except SessionGone:
                 await self._renew_session()
@@ -277,7 +283,13 @@ class Worker:
         stale = self._runners.get(claimed.record.eid)
         if stale is not None:
             stale.lose()
-        runner = Runner(self, claimed)
+        runner = self.kept.take(claimed.record.eid)
+        if runner is not None and claimed.kept:
+            runner.resume(claimed)
+        else:
+            if runner is not None:
+                runner.discard()
+            runner = Runner(self, claimed)
         self._runners[runner.eid] = runner
         self._empty.clear()
         self._loop.call_soon(self._begin_runner, runner)  # never inside a task: it drives
@@ -299,7 +311,7 @@ class Worker:
                 self.alarms.after(early, self.poke)
             return
         self._asked_missing, self._asks_again = now, False
-        for missing in await self._store.missing(self._queues, self._registry.known):
+        for missing in await self._store.missing(self._queues, self.registry.known):
             pair = (missing.workflow, missing.version)
             if pair not in self._named:
                 self._named.add(pair)
@@ -315,22 +327,32 @@ class Worker:
         """Look for work: a task may have become ready."""
         self._wake.set()
 
-    def woken(self, eid: UUID) -> None:
-        """Take notice that something reached an execution which some session owns."""
-        runner = self._runners.get(eid)
-        if runner is not None:
-            runner.notice()
+    def stirred(self, committed: Committed) -> None:
+        """Take notice of what a commit of this process did to executions."""
+        if committed.enqueued:
+            self.poke()
+        for eid in committed.woken:
+            if (runner := self._runners.get(eid)) is not None:
+                runner.waiting.notice()
+        for eid in committed.closed:
+            if (runner := self._runners.get(eid)) is not None:
+                log.info("execution %s was closed by an operator", eid)
+                runner.lose()
+            self.kept.discard(eid)
+        if committed.heard:
+            for runner in list(self._runners.values()):
+                runner.waiting.hear(committed.heard)
 
     async def look_around(self) -> None:
         """Another process may have written: look for work, and for mail of what waits here."""
         self.poke()
-        waiting = [runner.eid for runner in self._runners.values() if runner.waits]
+        waiting = [runner.eid for runner in self._runners.values() if runner.waiting.waits.frames]
         if not waiting:
             return
         for eid, wake in (await self._store.wakes(waiting)).items():
             runner = self._runners.get(eid)
             if runner is not None:
-                runner.notice(wake)
+                runner.waiting.notice(wake)
 
     # -- the session -------------------------------------------------------------------------
 
@@ -347,12 +369,27 @@ class Worker:
         for owned in beat.owned:
             runner = self._runners.get(owned.eid)
             if runner is not None and runner.epoch == owned.epoch:
-                runner.notice(owned.wake)
+                runner.waiting.notice(owned.wake)
             elif (owned.eid, owned.epoch) in self._orphans:
                 self._spawn(self._release_orphan(owned))
             else:
                 orphans.add((owned.eid, owned.epoch))
         self._orphans = orphans
+        held = {owned.eid for owned in beat.owned}
+        missing = [runner for runner in self._runners.values() if runner.eid not in held]
+        if missing:
+            self._spawn(self._check_missing(missing))
+
+    async def _check_missing(self, runners: list[Runner]) -> None:
+        """Lose what a beat did not show, unless it was acquired since: others have fenced it."""
+        for runner in runners:
+            try:
+                lease = await self._store.lease(runner.eid)
+            except StoreUnavailable:
+                return  # the next beat shows it again
+            if runner.alive and (lease is None or lease.epoch != runner.epoch):
+                log.warning("execution %s was taken from this worker", runner.eid)
+                runner.lose()
 
     async def _release_orphan(self, owned: Owned) -> None:
         """Release what two beats showed: the answer of the dequeue that acquired it was lost."""
@@ -394,7 +431,7 @@ class Worker:
     def call_function(self, runner: Runner) -> Coroutine[Any, Any, Any]:
         """Call the workflow function of an execution; the coroutine is not started yet."""
         record = runner.record
-        workflow = self._registry.get(record.workflow, record.version)
+        workflow = self.registry.get(record.workflow, record.version)
         if workflow is None:
             message = f"workflow {record.workflow!r} version {record.version!r} is not registered"
             raise InvalidArgument(message)
@@ -415,11 +452,11 @@ class Worker:
     async def _read_mail(self, runner: Runner) -> None:
         while runner.alive:
             try:
-                mail = await self._store.mail(runner.eid)
+                mail = await self._store.mail(runner.eid, runner.waiting.channels())
             except StoreUnavailable:  # what it waits for cannot be decided without its mail
                 await self.clock.sleep(RETRY_S)
             else:
-                runner.looked(mail)
+                runner.waiting.looked(mail)
                 return
 
     def call_soon(self, callback: Callable[[], None]) -> None:
@@ -448,6 +485,7 @@ class Worker:
     def _lose_all(self) -> None:
         for runner in list(self._runners.values()):
             runner.lose()
+        self.kept.clear()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(coroutine)

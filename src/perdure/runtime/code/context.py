@@ -6,30 +6,24 @@ function and its branches may call one: what runs elsewhere could not be replaye
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 from uuid import UUID
 
-from msgspec import Raw
-
-from perdure.errors import Abandoned, ForeignAwait, ForeignFrame, InvalidArgument, InvalidName
+from perdure.errors import InvalidArgument
 from perdure.model import codec
-from perdure.model.ids import CHANNEL, FRAME_KEY, FRAME_NAME, ROOT, check_name
+from perdure.model.ids import CHANNEL, ROOT, check_name
 from perdure.model.instants import duration_us, from_us, to_us
 from perdure.model.message import Message
-from perdure.model.retry import NO_RETRY, RetryPolicy
 from perdure.runtime.attempt import CURRENT_STEP
-from perdure.runtime.code.functions import step_function
-from perdure.runtime.frames import Frame, Pending, StepCall
+from perdure.runtime.code.effects import Effects, Scope, check_scope
+from perdure.runtime.code.opening import Shield
+from perdure.runtime.code.stepping import Stepping
+from perdure.runtime.frames import Frame, Pending
 
-if TYPE_CHECKING:
-    from perdure.runtime.runner import Runner
-
-P = ParamSpec("P")
 T = TypeVar("T")
 T1 = TypeVar("T1")
 T2 = TypeVar("T2")
@@ -38,19 +32,12 @@ T4 = TypeVar("T4")
 
 _DATETIME = codec.decoder_of(datetime)
 _UUID = codec.decoder_of(UUID)
-_NO_ARGUMENTS = codec.digest("", [])
 
 
-class Context:
+class Context(Stepping, Effects):
     """The first parameter of every workflow function: it opens frames and waits for them."""
 
-    __slots__ = ("_counts", "_driver", "_runner")
-
-    def __init__(self, runner: Runner) -> None:
-        """Make the context of one execution; the engine does that."""
-        self._runner = runner
-        self._driver = runner.driver
-        self._counts: dict[str, int] = {}
+    __slots__ = ()
 
     # -- what it is --------------------------------------------------------------------------
 
@@ -76,163 +63,29 @@ class Context:
         """The text values that the execution was started with."""
         return MappingProxyType(self._runner.record.options.baggage)
 
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether a cancel was delivered: every frame outside a shield raises `Cancelled`."""
+        return self._runner.cancelling.delivered
+
     # -- frames ------------------------------------------------------------------------------
-
-    # A call without options is checked against the function's parameters. With options it is not:
-    # the type system has no way to say both at once. The result type is known in every case.
-    @overload
-    def step(
-        self,
-        function: Callable[..., Coroutine[Any, Any, T]],
-        /,
-        *args: Any,
-        name: str,
-        key: str | None = None,
-        retry: RetryPolicy | None = None,
-        timeout: timedelta | float | None = None,
-        **kwargs: Any,
-    ) -> Frame[T]: ...
-    @overload
-    def step(
-        self,
-        function: Callable[..., Coroutine[Any, Any, T]],
-        /,
-        *args: Any,
-        key: str,
-        retry: RetryPolicy | None = None,
-        timeout: timedelta | float | None = None,
-        **kwargs: Any,
-    ) -> Frame[T]: ...
-    @overload
-    def step(
-        self,
-        function: Callable[..., Coroutine[Any, Any, T]],
-        /,
-        *args: Any,
-        retry: RetryPolicy,
-        timeout: timedelta | float | None = None,
-        **kwargs: Any,
-    ) -> Frame[T]: ...
-    @overload
-    def step(
-        self,
-        function: Callable[..., Coroutine[Any, Any, T]],
-        /,
-        *args: Any,
-        timeout: timedelta | float,
-        **kwargs: Any,
-    ) -> Frame[T]: ...
-    @overload
-    def step(
-        self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Frame[T]: ...
-    @overload
-    def step(
-        self,
-        function: Callable[..., T],
-        /,
-        *args: Any,
-        name: str,
-        key: str | None = None,
-        retry: RetryPolicy | None = None,
-        timeout: timedelta | float | None = None,
-        **kwargs: Any,
-    ) -> Frame[T]: ...
-    @overload
-    def step(
-        self,
-        function: Callable[..., T],
-        /,
-        *args: Any,
-        key: str,
-        retry: RetryPolicy | None = None,
-        timeout: timedelta | float | None = None,
-        **kwargs: Any,
-    ) -> Frame[T]: ...
-    @overload
-    def step(
-        self,
-        function: Callable[..., T],
-        /,
-        *args: Any,
-        retry: RetryPolicy,
-        timeout: timedelta | float | None = None,
-        **kwargs: Any,
-    ) -> Frame[T]: ...
-    @overload
-    def step(
-        self,
-        function: Callable[..., T],
-        /,
-        *args: Any,
-        timeout: timedelta | float,
-        **kwargs: Any,
-    ) -> Frame[T]: ...
-    @overload
-    def step(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Frame[T]: ...
-    def step(  # type: ignore[misc]  # no implementation accepts every ParamSpec and options
-        self,
-        function: Callable[..., Any],
-        /,
-        *args: Any,
-        name: str | None = None,
-        key: str | None = None,
-        retry: RetryPolicy | None = None,
-        timeout: timedelta | float | None = None,
-        **kwargs: Any,
-    ) -> Frame[Any]:
-        """Run a function once for the life of the execution, and memoize its value.
-
-        Args:
-            function: an async function, or a sync one, which runs in a thread.
-            *args: its arguments; they are JSON, or made of it.
-            name: the name in the frame id; the function's name if it is not given.
-            key: makes the frame id ``root/{name}:{key}``; give one in a loop.
-            retry: how often and when it is attempted again; once by default.
-            timeout: how long one attempt may take, a timedelta or seconds.
-            **kwargs: its keyword arguments.
-
-        Returns:
-            Something to await: the value, as it comes back from JSON and the result annotation.
-
-        Raises:
-            StepFailed: when awaited, if no attempt is left.
-            NotSerializable: at once, if an argument is not JSON.
-            DuplicateFrameError: at once, if the key was used for this name before.
-
-        Example:
-            ``invoice = await ctx.step(read_invoice, "INV-7", retry=RetryPolicy(max_attempts=3))``
-        """
-        known = step_function(function)
-        fid, name = self._name("step", known.name if name is None else name, key)
-        digest = codec.digest(fid, (args, kwargs)) if args or kwargs else _NO_ARGUMENTS
-        frame: Frame[Any] = Frame(fid, "step", name, digest)
-        frame.decoder = known.decoder
-        frame.call = StepCall(
-            function,
-            args,
-            kwargs,
-            is_async=known.is_async,
-            retry=NO_RETRY if retry is None else retry,
-            timeout_us=None
-            if timeout is None
-            else duration_us(f"the timeout of {fid}", timeout, allow_zero=False),
-        )
-        return self._start(frame)
 
     def receive(
         self,
         channel: str,
         timeout: timedelta | float | None = None,
         *,
+        scope: Scope = "execution",
         name: str | None = None,
         key: str | None = None,
     ) -> Frame[Message | None]:
-        """Wait for the next message on a channel of this execution.
+        """Wait for the next message on a channel.
 
         Args:
             channel: its name, for example ``"payments"``.
             timeout: how long to wait, a timedelta or seconds; for ever if it is not given.
+            scope: ``"execution"`` for a channel of this execution; ``"global"`` for one that all
+                share, a log of which every execution reads every message, from the first.
             name: the name in the frame id; ``receive`` if it is not given.
             key: makes the frame id ``root/{name}:{key}``.
 
@@ -245,9 +98,10 @@ class Context:
         fid, name = self._name("receive", "receive" if name is None else name, key)
         check_name("channel", channel, CHANNEL)
         timeout_us = None if timeout is None else duration_us(f"the timeout of {fid}", timeout)
-        digest = codec.digest(fid, ("execution", channel, timeout_us))
+        check_scope(scope)
+        digest = codec.digest(fid, (scope, channel, timeout_us))
         frame: Frame[Message | None] = Frame(fid, "receive", name, digest)
-        frame.channel = channel
+        frame.channel = channel if scope == "execution" else f"channel:{channel}"
         if timeout_us is not None:
             frame.deadline = self._runner.now_us() + timeout_us
         return self._start(frame)
@@ -356,6 +210,15 @@ class Context:
             raise InvalidArgument(message)
         return self._driver.select(members)
 
+    def shield(self) -> Shield:
+        """Let the frames that are opened inside run even when a cancel is requested.
+
+        Example:
+            ``async with ctx.shield(): await ctx.step(refund, receipt)`` in an ``except Cancelled``.
+        """
+        self._check("shield")
+        return Shield()
+
     def _members(self, method: str, frames: tuple[Awaitable[Any], ...]) -> list[Any]:
         """Check what is to be awaited together."""
         members: list[Any] = list(frames)
@@ -398,66 +261,6 @@ class Context:
 
         value: UUID = self._inline("uuid", derive, _UUID, gate=False)
         return value
-
-    def _derive(self, fid: str) -> bytes:
-        return hashlib.sha256(self._runner.record.seed + fid.encode()).digest()
-
-    def _inline(
-        self,
-        method: str,
-        make: Callable[[str], Any],
-        decode: codec.Decoder | None,
-        *,
-        gate: bool,
-    ) -> Any:
-        fid, name = self._name(method, method, None)
-        frame: Frame[Any] = Frame(fid, "step", name, _NO_ARGUMENTS)
-        live = self._runner.open(frame)
-        memo: Raw | None = self._runner.table.memos.get(fid)
-        frame.done = True
-        if memo is not None:
-            return (decode or codec.decode)(memo)
-        if not live:
-            raise Abandoned  # the function is not driven any more, and there is no value to give
-        value = make(fid)
-        self._runner.record_inline(frame, value, gate=gate)
-        return value
-
-    # -- naming ------------------------------------------------------------------------------
-
-    def _name(self, method: str, name: str, key: str | None) -> tuple[str, str]:
-        """Check the call, and give the frame its id: the number is taken now."""
-        self._check(method)
-        if not isinstance(name, str) or FRAME_NAME.fullmatch(name) is None:
-            what, hint = "frame name", "; give the frame another one with name="
-            raise InvalidName(what, name, FRAME_NAME.pattern, hint)
-        if key is not None:
-            return f"{ROOT}/{name}:{check_name('frame key', key, FRAME_KEY)}", name
-        number = self._counts.get(name, 0)
-        self._counts[name] = number + 1
-        return f"{ROOT}/{name}#{number}", name
-
-    def _start(self, frame: Frame[T]) -> Frame[T]:
-        live = self._runner.open(frame)
-        self._driver.opened(frame)
-        if live:
-            self._runner.start(frame)
-        return frame
-
-    def _check(self, method: str) -> None:
-        """Refuse a call from anywhere but the function and its branches."""
-        driver = self._driver
-        # First: an attempt may begin during a drive, when another one is abandoned in it.
-        if CURRENT_STEP.get() is not None:
-            raise ForeignFrame(method)
-        if driver.driving:
-            if driver.closed:
-                raise Abandoned
-            return
-        error = ForeignAwait(f"something that calls ctx.{method} outside the function")
-        if not driver.closed:
-            self._runner.block_from_outside(error)
-        raise error
 
 
 def _check_members(method: str, members: list[Any]) -> None:

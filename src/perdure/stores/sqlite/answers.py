@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -15,9 +16,9 @@ _encode = msgspec.msgpack.Encoder(uuid_format="bytes").encode
 
 
 class _Done(msgspec.Struct, tag="Done"):
-    """`Done`, with what the commands of this store give: an eid would be read back as bytes."""
+    """`Done`, with what the commands of this store give; a pair begins with the bytes of an eid."""
 
-    results: tuple[tuple[UUID, bool] | bool | int | None, ...]
+    results: tuple[Any, ...]
 
 
 class _Answer(msgspec.Struct, array_like=True):
@@ -27,6 +28,7 @@ class _Answer(msgspec.Struct, array_like=True):
     enqueued: bool
     woken: tuple[UUID, ...]
     closed: tuple[UUID, ...]
+    heard: tuple[str, ...] = ()
 
 
 _decode = msgspec.msgpack.Decoder(_Answer).decode
@@ -35,17 +37,26 @@ _decode = msgspec.msgpack.Decoder(_Answer).decode
 def pack_answer(committed: Committed) -> bytes:
     """Encode an answer."""
     outcomes = [None if outcome is DONE else outcome for outcome in committed.outcomes]
-    return _encode((outcomes, committed.enqueued, committed.woken, committed.closed))
+    stirred = (committed.enqueued, committed.woken, committed.closed, committed.heard)
+    return _encode((outcomes, *stirred))
 
 
 def unpack_answer(body: bytes) -> Committed:
     """Decode an answer."""
     answer = _decode(body)
     outcomes = tuple(_outcome(outcome) for outcome in answer.outcomes)
-    return Committed(outcomes, answer.enqueued, answer.woken, answer.closed)
+    return Committed(outcomes, answer.enqueued, answer.woken, answer.closed, answer.heard)
 
 
 def _outcome(stored: _Done | Refused | None) -> Outcome:
     if stored is None:
         return DONE
-    return Done(stored.results) if isinstance(stored, _Done) else stored
+    if isinstance(stored, Refused):
+        return stored
+    return Done(tuple(_pair(one) if isinstance(one, list) else one for one in stored.results))
+
+
+def _pair(found: list[Any]) -> tuple[UUID, bool]:
+    """Give back what a creation found: an execution, and whether it was there before."""
+    eid, deduplicated = found
+    return UUID(bytes=eid), deduplicated

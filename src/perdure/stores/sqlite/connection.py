@@ -72,6 +72,12 @@ def prepare(connection: Connection, path: str, url: str) -> None:
         version = _wait(lambda: _read_version(connection, path))
         if version is not None and version > SCHEMA_VERSION:
             raise SchemaTooNew(url, version, SCHEMA_VERSION)
+        if version is not None and version < SCHEMA_VERSION:
+            message = (
+                f"store {path}: a version of perdure before its first release wrote it; give "
+                "another file, or finish its executions with that version"
+            )
+            raise StoreUnavailable(message)
         if path != ":memory:":
             _wait(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
         if version is None:

@@ -13,12 +13,15 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
+from msgspec import Raw
 
-from perdure.model.instants import to_us
-from perdure.model.provenance import Actor, Site
-from perdure.model.queue_task import START
+from perdure.model.entry import fill
+from perdure.model.provenance import Site
 from perdure.ports.commands import (
+    Announce,
     Append,
+    Broadcast,
+    Claim,
     Command,
     Consume,
     CreateExecution,
@@ -26,24 +29,28 @@ from perdure.ports.commands import (
     EndExecution,
     ExpireSession,
     FireTimers,
+    Migrate,
     Outcome,
     Refused,
     Release,
     RepairPending,
+    RequestCancel,
+    Resume,
     Send,
     Suspend,
+    Terminate,
     Transition,
 )
 from perdure.ports.store import Beat, Committed, Owned, Session, SessionGone
+from perdure.stores.sqlite import executions, messages
 from perdure.stores.sqlite.answers import DONE, pack_answer, unpack_answer
+from perdure.stores.sqlite.batch import Batch, encode
 from perdure.stores.sqlite.connection import Connection, in_transaction
-from perdure.stores.sqlite.statements import SQL, insert_many
+from perdure.stores.sqlite.statements import SQL
 
 T = TypeVar("T")
 
 DAY_US = 86_400_000_000
-
-encode = msgspec.json.encode
 
 
 class _Refusal(Exception):
@@ -60,26 +67,13 @@ class Core:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._execute = connection.execute
-        self._actors: dict[Actor, int] = {}
-        self._begin_batch()
-        self._apply: dict[type, Callable[[Any], object]] = {
-            CreateExecution: self._create,
-            Append: self._append,
-            Consume: self._consume,
-            Suspend: self._suspend,
-            EndExecution: self._end,
-            Release: self._release,
-            Send: self._send,
-            FireTimers: self._fire_timers,
-            ExpireSession: self._expire_session,
-            RepairPending: self._repair_pending,
-        }
+        self._batch = Batch(connection)
 
     def _in_transaction(self, work: Callable[[], T]) -> T:
         try:
             return in_transaction(self._connection, work)
         except BaseException:
-            self._actors.clear()
+            self._batch.forget()
             raise
 
     # -- sessions ----------------------------------------------------------------------------
@@ -90,7 +84,7 @@ class Core:
         def work() -> Session:
             self._execute(SQL["mark_idle_sessions"], (now,))
             self._execute(SQL["purge_sessions"], (now - DAY_US,))
-            site_id = self._intern("site", encode(site))
+            site_id = self._batch.intern("site", encode(site))
             opened = self._execute(SQL["open_session"], (site_id, ttl, now)).lastrowid
             assert opened is not None  # noqa: S101 - an insert has a row
             return Session(opened, site_id)
@@ -101,7 +95,7 @@ class Core:
         """End a session; what it still owns is recovered."""
 
         def work() -> None:
-            self._recover(session, 0)
+            _recover(self._batch, session, 0)
             self._execute(SQL["delete_session"], (session,))
 
         self._in_transaction(work)
@@ -128,13 +122,18 @@ class Core:
                 return unpack_answer(row[2])
             if row is None or not row[0]:
                 raise SessionGone
-            self._begin_batch()
+            batch = self._batch
+            batch.begin(row[3])
             outcomes = apply(transitions)
             committed = Committed(
-                tuple(outcomes), self._enqueued, tuple(self._woken), tuple(self._closed)
+                tuple(outcomes),
+                batch.enqueued,
+                tuple(batch.woken),
+                tuple(batch.closed),
+                tuple(batch.heard),
             )
             answer = pack_answer(committed)
-            self._execute(SQL["store_batch"], (batch_no, answer, self._now, session))
+            self._execute(SQL["store_batch"], (batch_no, answer, batch.now, session))
             return committed
 
         try:
@@ -142,46 +141,29 @@ class Core:
         except (_Refusal, sqlite3.IntegrityError):
             return self._in_transaction(lambda: work(self._each))
 
-    def _begin_batch(self) -> None:
-        self._enqueued = False
-        self._woken: list[UUID] = []
-        self._closed: list[UUID] = []
-        self._now = 0
-        # Rows that nothing reads before the batch is over; they are inserted many at a time.
-        self._journal: list[object] = []
-        self._control: list[object] = []
-
-    def _insert(self) -> None:
-        insert_many(self._execute, "append", self._journal)
-        insert_many(self._execute, "control", self._control)
-        self._journal, self._control = [], []
-
     def _together(self, transitions: Sequence[Transition]) -> list[Outcome]:
         """Apply a batch as a whole."""
         outcomes: list[Outcome] = []
         for transition in transitions:
             commands = transition.commands
             if len(commands) == 1 and type(commands[0]) is Append:
-                self._append(commands[0])
+                _append(self._batch, commands[0])
                 outcomes.append(DONE)
             else:
                 outcomes.append(self._transition(commands))
-        self._insert()
+        self._batch.flush()
         return outcomes
 
     def _each(self, transitions: Sequence[Transition]) -> list[Outcome]:
         """Apply a batch with a savepoint for each transition."""
         outcomes: list[Outcome] = []
         for transition in transitions:
-            stirred = (self._enqueued, len(self._woken), len(self._closed))
+            mark = self._batch.mark()
             self._execute("SAVEPOINT one")
             outcome = self._alone(transition.commands)
             if isinstance(outcome, Refused):
                 self._execute("ROLLBACK TO one")
-                self._enqueued = stirred[0]
-                del self._woken[stirred[1] :], self._closed[stirred[2] :]
-                self._journal, self._control = [], []
-                self._actors.clear()
+                self._batch.undo(mark)
             self._execute("RELEASE one")
             outcomes.append(outcome)
         return outcomes
@@ -189,7 +171,7 @@ class Core:
     def _alone(self, commands: tuple[Command, ...]) -> Outcome:
         try:
             outcome = self._transition(commands)
-            self._insert()
+            self._batch.flush()
         except _Refusal as refusal:
             return refusal.refused
         except sqlite3.IntegrityError:  # only the number of a journal row can be taken
@@ -199,217 +181,91 @@ class Core:
     def _transition(self, commands: tuple[Command, ...]) -> Outcome:
         results: list[object] = []
         for command in commands:
-            result = self._apply[type(command)](command)
+            filled = command
+            if type(command) is Append and command.memos:
+                filled = _filled(command, results)
+            result = _APPLY[type(command)](self._batch, filled)
             if isinstance(result, Refused):
+                refused = msgspec.structs.replace(result, at=len(results))
                 if results:
-                    raise _Refusal(result)
-                return result
+                    raise _Refusal(refused)
+                return refused
             results.append(result)
         return Done(tuple(results))
 
-    # -- commands ----------------------------------------------------------------------------
 
-    def _create(self, command: CreateExecution) -> object:
-        record, now = command.record, command.now
-        self._now = now
-        eid, options = record.eid.bytes, record.options
-        if record.dispatch_key is not None:
-            key = (record.dispatch_key, eid)
-            if self._execute(SQL["claim_key"], key).rowcount == 0:
-                owner = self._execute(SQL["key_owner"], (record.dispatch_key,)).fetchone()
-                found = UUID(bytes=owner[0])
-                if owner[1] != record.workflow:
-                    return Refused("key_taken", str(found))
-                return (found, True)
-        created = self._execute(
-            SQL["create"],
-            (
-                eid,
-                record.workflow,
-                record.version,
-                record.queue,
-                record.args,
-                record.seed,
-                encode(options),
-                options.priority,
-                record.dispatch_key,
-                self._actor(record.created_by),
-                record.created_at,
-                now,
-            ),
-        )
-        if created.rowcount == 0:
-            if record.dispatch_key is not None:
-                self._execute(SQL["disclaim_key"], (record.dispatch_key,))
-            return (record.eid, True)
-        not_before = None
-        if options.not_before is not None:
-            due = to_us(options.not_before)
-            not_before = due if due > now else None
-        self._execute(
-            SQL["enqueue"],
-            (
-                eid,
-                START,
-                record.queue,
-                record.workflow,
-                record.version,
-                options.priority,
-                START,
-                not_before,
-                now,
-            ),
-        )
-        self._enqueued |= not_before is None
-        facts = {"workflow": record.workflow, "version": record.version, "queue": record.queue}
-        if record.dispatch_key is not None:
-            facts["key"] = record.dispatch_key
-        self._tell(eid, "execution.created", now, 0, facts)
-        return (record.eid, False)
+def _append(batch: Batch, command: Append) -> None:
+    batch.journal += (
+        command.eid.bytes,
+        command.first_seq,
+        command.count,
+        command.epoch,
+        command.site,
+        command.body,
+    )
 
-    def _append(self, command: Append) -> None:
-        self._journal += (
-            command.eid.bytes,
-            command.first_seq,
-            command.count,
-            command.epoch,
-            command.site,
-            command.body,
-        )
 
-    def _consume(self, command: Consume) -> None:
-        self._execute(SQL["consume"], (command.seq, command.eid.bytes, command.channel))
+def _filled(command: Append, results: Sequence[object]) -> Append:
+    """Give the memos of effects the results that their commands have had."""
+    values: dict[int, Raw] = {}
+    for index, source in command.memos:
+        result = results[source]
+        values[index] = Raw(result if isinstance(result, bytes) else encode(result))
+    return msgspec.structs.replace(command, body=fill(command.body, values))
 
-    def _suspend(self, command: Suspend) -> Refused | None:
-        eid, now = command.eid.bytes, command.now
-        self._now = now
-        on = encode(command.on).decode()
-        suspended = self._execute(
-            SQL["suspend"], (on, command.blocked, now, eid, command.epoch, command.wake)
-        )
-        if suspended.rowcount == 0:
-            owned = self._execute(SQL["is_owned"], (eid, command.epoch)).fetchone()
-            return Refused("lease_lost" if owned is None else "wake")
-        for timer in command.timers:
-            self._execute(SQL["set_timer"], (eid, timer.timer_id, timer.due))
-        facts: dict[str, object] = {"on": command.on}
-        if command.blocked is not None:
-            facts["reason"] = command.blocked
-        self._tell(eid, "execution.suspended", now, command.epoch, facts)
-        return None
 
-    def _end(self, command: EndExecution) -> Refused | None:
-        eid, now = command.eid.bytes, command.now
-        self._now = now
-        ended = self._execute(
-            SQL["end"],
-            (
-                command.status,
-                command.result,
-                command.error_type,
-                command.error_message,
-                now,
-                now,
-                eid,
-                command.epoch,
-            ),
-        )
-        if ended.rowcount == 0:
-            return Refused("lease_lost")
-        self._execute(SQL["delete_tasks"], (eid,))
-        facts: dict[str, object] = {}
-        if command.error_type is not None:
-            facts = {"error_type": command.error_type, "message": command.error_message}
-        self._tell(eid, f"execution.{command.status}", now, command.epoch, facts)
-        self._closed.append(command.eid)
-        return None
+def _fire_timers(batch: Batch, command: FireTimers) -> int:
+    now = batch.now = command.now
+    fired = 0
+    due = batch.execute(SQL["due_timers"], (now, command.limit)).fetchall()
+    for (eid,) in dict.fromkeys(due):
+        fired += batch.execute(SQL["delete_due_timers"], (eid, now)).rowcount
+        batch.resume(eid, "timer", now)
+    promoted = batch.execute(SQL["promote"], (now, command.limit)).rowcount
+    batch.enqueued |= promoted > 0
+    return fired + promoted
 
-    def _release(self, command: Release) -> bool:
-        eid = command.eid.bytes
-        self._now = command.now
-        released = self._execute(SQL["release"], (eid, command.session, command.epoch)).rowcount > 0
-        if released:
-            self._resume(eid, command.reason, command.now)
-        return released
 
-    def _send(self, command: Send) -> object:
-        eid, now = command.eid.bytes, command.now
-        self._now = now
-        woken = self._execute(SQL["wake"], (eid,)).fetchone()
-        if woken is None:
-            row = self._execute(SQL["status"], (eid,)).fetchone()
-            return (
-                Refused("unknown_execution") if row is None else Refused("already_closed", row[0])
-            )
-        (seq,) = self._execute(SQL["next_seq"], (eid, command.channel)).fetchone()
-        self._execute(
-            SQL["send"],
-            (
-                eid,
-                command.channel,
-                seq,
-                self._actor(command.sent_by),
-                now,
-                command.correlation,
-                command.payload,
-            ),
-        )
-        status, owner = woken
-        if status == "suspended":
-            self._resume(eid, "message", now)
-        elif owner is not None:
-            self._woken.append(command.eid)
-        return seq
+def _expire_session(batch: Batch, command: ExpireSession) -> int:
+    batch.now = command.now
+    key = (command.now, command.session, command.beat)
+    expired = batch.execute(SQL["expire_session"], key)
+    return _recover(batch, command.session, command.now) if expired.rowcount else 0
 
-    def _fire_timers(self, command: FireTimers) -> int:
-        now = self._now = command.now
-        fired = 0
-        due = self._execute(SQL["due_timers"], (now, command.limit)).fetchall()
-        for (eid,) in dict.fromkeys(due):
-            fired += self._execute(SQL["delete_due_timers"], (eid, now)).rowcount
-            self._resume(eid, "timer", now)
-        promoted = self._execute(SQL["promote"], (now, command.limit)).rowcount
-        self._enqueued |= promoted > 0
-        return fired + promoted
 
-    def _expire_session(self, command: ExpireSession) -> int:
-        self._now = command.now
-        expired = self._execute(SQL["expire_session"], (command.now, command.session, command.beat))
-        return self._recover(command.session, command.now) if expired.rowcount else 0
+def _recover(batch: Batch, session: int, now: int) -> int:
+    owned = batch.execute(SQL["owned"], (session,)).fetchall()
+    batch.execute(SQL["disown"], (session,))
+    for eid, _, _ in owned:
+        batch.resume(eid, "recovery", now)
+    return len(owned)
 
-    def _recover(self, session: int, now: int) -> int:
-        owned = self._execute(SQL["owned"], (session,)).fetchall()
-        self._execute(SQL["disown"], (session,))
-        for eid, _, _ in owned:
-            self._resume(eid, "recovery", now)
-        return len(owned)
 
-    def _repair_pending(self, command: RepairPending) -> int:
-        self._now = command.now
-        lost = self._execute(SQL["pending_without_task"], (command.limit,)).fetchall()
-        for (eid,) in lost:
-            self._execute(SQL["enqueue_start"], (command.now, eid))
-            self._enqueued = True
-        return len(lost)
+def _repair_pending(batch: Batch, command: RepairPending) -> int:
+    batch.now = command.now
+    lost = batch.execute(SQL["pending_without_task"], (command.limit,)).fetchall()
+    for (eid,) in lost:
+        batch.execute(SQL["enqueue_start"], (command.now, eid))
+        batch.enqueued = True
+    return len(lost)
 
-    # -- parts -------------------------------------------------------------------------------
 
-    def _resume(self, eid: bytes, reason: str, now: int) -> None:
-        self._execute(SQL["enqueue_resume"], (reason, now, eid))
-        self._enqueued = True
-
-    def _tell(self, eid: bytes, kind: str, at: int, epoch: int, facts: object) -> None:
-        """Write to the control log."""
-        self._control += (eid, kind, at, epoch, encode(facts))
-
-    def _actor(self, actor: Actor) -> int:
-        known = self._actors.get(actor)
-        if known is None:
-            known = self._intern("actor", encode(actor))
-            self._actors[actor] = known
-        return known
-
-    def _intern(self, table: str, body: bytes) -> int:
-        self._execute(SQL[f"intern_{table}"], (body,))
-        found: int = self._execute(SQL[f"{table}_id"], (body,)).fetchone()[0]
-        return found
+_APPLY: dict[type, Callable[[Batch, Any], object]] = {
+    CreateExecution: executions.create,
+    Append: _append,
+    Consume: messages.consume,
+    Suspend: executions.suspend,
+    EndExecution: executions.end,
+    Release: executions.release,
+    Send: messages.send,
+    Broadcast: messages.broadcast,
+    Announce: messages.announce,
+    Claim: messages.claim,
+    RequestCancel: executions.request_cancel,
+    Terminate: executions.terminate,
+    Resume: executions.resume,
+    Migrate: executions.migrate,
+    FireTimers: _fire_timers,
+    ExpireSession: _expire_session,
+    RepairPending: _repair_pending,
+}

@@ -17,7 +17,7 @@ DELETE FROM sessions WHERE used_at < ? AND (live = 0 OR ttl IS NULL)
 DELETE FROM sessions WHERE id = ?
 
 -- name: session
-SELECT live, batch_no, committed FROM sessions WHERE id = ?
+SELECT live, batch_no, committed, site FROM sessions WHERE id = ?
 
 -- name: session_site
 SELECT site FROM sessions WHERE id = ? AND live = 1
@@ -60,8 +60,12 @@ SELECT d.eid, e.workflow FROM dispatch d JOIN executions e ON e.eid = d.eid WHER
 
 -- name: create
 INSERT OR IGNORE INTO executions (eid, workflow, version, queue, args, seed, options, priority,
-    dispatch_key, created_by, created_at, status, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?)
+    dispatch_key, created_by, created_at, status, updated_at, parent, parent_fid, on_parent_cancel,
+    stop_by, stop_reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?)
+
+-- name: begin_fork
+UPDATE executions SET epoch = 1 WHERE eid = ?
 
 -- name: enqueue
 INSERT OR IGNORE INTO tasks (eid, kind, queue, workflow, version, priority, reason, not_before,
@@ -71,7 +75,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: enqueue_resume
 -- Whoever closes a session gives no instant: then the last one known of the execution stands.
 INSERT OR IGNORE INTO tasks (eid, kind, queue, workflow, version, priority, reason, enqueued_at)
-SELECT eid, 'resume', queue, workflow, version, priority, ?, max(?, updated_at)
+SELECT eid, 'resume', queue, workflow, coalesce(next_version, version), priority, ?,
+    max(?, updated_at)
 FROM executions WHERE eid = ?
 
 -- name: control
@@ -83,12 +88,14 @@ INSERT INTO control (eid, type, at, epoch, body) VALUES (?, ?, ?, ?, ?)
 INSERT OR FAIL INTO journal (eid, seq, count, epoch, site, body) VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: consume
-UPDATE channels SET consumed = max(consumed, ?) WHERE eid = ? AND name = ?
+INSERT INTO channels (eid, name, last_seq, consumed) VALUES (?1, ?2, ?3, ?3)
+ON CONFLICT (eid, name) DO UPDATE SET consumed = max(consumed, excluded.consumed)
 
 -- name: suspend
 UPDATE executions
 SET status = 'suspended', owner = NULL, suspended_on = ?, blocked = ?, updated_at = ?
 WHERE eid = ? AND epoch = ? AND owner IS NOT NULL AND wake = ?
+RETURNING next_version
 
 -- name: is_owned
 SELECT 1 FROM executions WHERE eid = ? AND epoch = ? AND owner IS NOT NULL
@@ -102,8 +109,56 @@ INSERT OR REPLACE INTO timers (eid, timer_id, due) VALUES (?, ?, ?)
 -- name: end
 UPDATE executions
 SET status = ?, owner = NULL, result = ?, error_type = ?, error_message = ?, ended_at = ?,
-    updated_at = ?
+    updated_at = ?, continued_as = ?
 WHERE eid = ? AND epoch = ? AND owner IS NOT NULL
+RETURNING parent, parent_fid, stop_by, stop_reason, next_version
+
+-- name: close
+-- Whoever owned it is fenced.
+UPDATE executions
+SET status = ?, owner = NULL, epoch = epoch + 1, ended_at = ?, updated_at = ?, stop_by = ?,
+    stop_reason = ?, error_type = ?, error_message = ?, suspended_on = NULL, blocked = NULL
+WHERE eid = ?
+RETURNING epoch, parent, parent_fid
+
+-- name: open_children
+SELECT eid FROM executions
+WHERE parent = ? AND ended_at IS NULL AND on_parent_cancel = 'cancel' ORDER BY eid
+
+-- name: request_cancel
+UPDATE executions SET wake = wake + 1, stop_by = ?, stop_reason = ?
+WHERE eid = ? AND ended_at IS NULL AND stop_by IS NULL RETURNING status, owner
+
+-- name: migrate_later
+UPDATE executions SET next_version = ?, wake = wake + 1 WHERE eid = ?
+
+-- name: migrate
+UPDATE executions SET version = ?, next_version = NULL, epoch = epoch + 1, wake = wake + 1
+WHERE eid = ? RETURNING epoch
+
+-- name: migrate_tasks
+UPDATE tasks SET version = ? WHERE eid = ?
+
+-- name: move_key
+UPDATE dispatch SET eid = ? WHERE key = ?
+
+-- name: unmoved
+-- What the successor is to read: what is unread, and what was given back.
+SELECT m.channel, m.seq, m.sent_by, m.sent_at, m.correlation, m.payload
+FROM messages m JOIN channels c ON c.eid = m.eid AND c.name = m.channel
+WHERE m.eid = ? AND (m.seq > c.consumed OR (m.channel, m.seq) IN (
+        SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
+    )) AND NOT instr(m.channel, '/')
+ORDER BY m.channel, m.seq
+
+-- name: remove_message
+DELETE FROM messages WHERE eid = ? AND channel = ? AND seq = ?
+
+-- name: settle_channels
+UPDATE channels SET last_seq = consumed WHERE eid = ? AND last_seq > consumed
+
+-- name: latest
+SELECT status, continued_as, owner, version, next_version FROM executions WHERE eid = ?
 
 -- name: delete_tasks
 DELETE FROM tasks WHERE eid = ?
@@ -114,9 +169,6 @@ UPDATE executions SET owner = NULL WHERE eid = ? AND owner = ? AND epoch = ?
 -- name: wake
 UPDATE executions SET wake = wake + 1 WHERE eid = ? AND ended_at IS NULL RETURNING status, owner
 
--- name: status
-SELECT status FROM executions WHERE eid = ?
-
 -- name: next_seq
 INSERT INTO channels (eid, name, last_seq) VALUES (?, ?, 1)
 ON CONFLICT (eid, name) DO UPDATE SET last_seq = last_seq + 1
@@ -125,6 +177,28 @@ RETURNING last_seq
 -- name: send
 INSERT INTO messages (eid, channel, seq, sent_by, sent_at, correlation, payload)
 VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: heard
+SELECT seq, channel, payload, sent_by, sent_at, correlation FROM messages
+WHERE eid = ? AND channel = ? AND seq > ? ORDER BY seq LIMIT ?
+
+-- name: last_seq
+SELECT last_seq FROM channels WHERE eid = ? AND name = ?
+
+-- name: wait_globally
+INSERT OR IGNORE INTO waiters (channel, eid) VALUES (?, ?)
+
+-- name: waiters
+SELECT eid FROM waiters WHERE channel = ? ORDER BY eid
+
+-- name: delete_waiter
+DELETE FROM waiters WHERE eid = ?
+
+-- name: claim
+INSERT OR IGNORE INTO claims (key, eid, value, at) VALUES (?, ?, ?, ?)
+
+-- name: claimed
+SELECT value FROM claims WHERE key = ?
 
 -- name: due_timers
 -- Only suspended executions have timers: a dequeue deletes them, a suspension writes them anew.
@@ -158,8 +232,10 @@ SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ? AND live = 1), EXISTS (
 -- The record of the execution, then the task, and whether the execution can be owned: it exists,
 -- has not ended, and no live session owns it.
 SELECT e.workflow, e.version, e.args, e.seed, e.queue, e.created_by, e.created_at, e.options,
-    e.dispatch_key, t.id, t.eid, t.kind, t.reason, e.epoch, e.wake,
-    e.eid IS NOT NULL AND e.ended_at IS NULL AND n.live IS NOT 1
+    e.dispatch_key, e.parent, e.parent_fid, e.on_parent_cancel,
+    t.id, t.eid, t.kind, t.reason, e.epoch, e.wake,
+    e.eid IS NOT NULL AND e.ended_at IS NULL AND n.live IS NOT 1,
+    e.started_at, e.next_version, e.stop_by, e.stop_reason
 FROM tasks t
     LEFT JOIN executions e ON e.eid = t.eid
     LEFT JOIN sessions n ON n.id = e.owner
@@ -183,7 +259,8 @@ DELETE FROM tasks WHERE id = ?
 -- name: own
 UPDATE executions
 SET owner = ?, epoch = ?, status = 'running', started_at = coalesce(started_at, ?),
-    updated_at = ?, suspended_on = NULL, blocked = NULL
+    updated_at = ?, suspended_on = NULL, blocked = NULL,
+    version = coalesce(next_version, version), next_version = NULL
 WHERE eid = ?
 
 -- name: journal
@@ -198,7 +275,7 @@ SELECT seq + count - 1 FROM journal WHERE eid = ? ORDER BY seq DESC LIMIT 1
 -- name: unread
 -- The join is CROSS so that the channels lead: consumed messages stay, and must not be read again.
 SELECT m.seq, m.channel, m.payload, m.sent_by, m.sent_at, m.correlation
-FROM channels c CROSS JOIN messages m
+FROM channels c INDEXED BY channels_unread CROSS JOIN messages m
     ON m.eid = c.eid AND m.channel = c.name AND m.seq > c.consumed
 WHERE c.eid = ? AND c.last_seq > c.consumed
 ORDER BY c.name, m.seq
@@ -207,13 +284,15 @@ ORDER BY c.name, m.seq
 SELECT body FROM actors WHERE id = ?
 
 -- name: record
-SELECT workflow, version, args, seed, queue, created_by, created_at, options, dispatch_key
+SELECT workflow, version, args, seed, queue, created_by, created_at, options, dispatch_key,
+    parent, parent_fid, on_parent_cancel
 FROM executions WHERE eid = ?
 
 -- name: row
 SELECT e.eid, e.workflow, e.version, e.status, e.queue, e.args, e.dispatch_key, e.created_at,
     e.created_by, e.started_at, e.ended_at, e.updated_at, e.epoch, s.body, e.suspended_on,
-    e.blocked, e.result, e.error_type, e.error_message, e.options
+    e.blocked, e.result, e.error_type, e.error_message, e.options, e.parent, e.parent_fid,
+    e.continued_as, e.stop_by, e.stop_reason
 FROM executions e
     LEFT JOIN sessions n ON n.id = e.owner
     LEFT JOIN sites s ON s.id = n.site
@@ -222,13 +301,15 @@ WHERE e.eid = ?
 -- name: rows
 SELECT e.eid, e.workflow, e.version, e.status, e.queue, e.args, e.dispatch_key, e.created_at,
     e.created_by, e.started_at, e.ended_at, e.updated_at, e.epoch, s.body, e.suspended_on,
-    e.blocked, e.result, e.error_type, e.error_message, e.options
+    e.blocked, e.result, e.error_type, e.error_message, e.options, e.parent, e.parent_fid,
+    e.continued_as, e.stop_by, e.stop_reason
 FROM executions e
     LEFT JOIN sessions n ON n.id = e.owner
     LEFT JOIN sites s ON s.id = n.site
-WHERE e.eid < :cursor
+WHERE (e.created_at, e.eid) < (:created_at, :eid)
     AND (:status IS NULL OR e.status IN (SELECT value FROM json_each(:status)))
     AND (:workflow IS NULL OR e.workflow = :workflow)
+    AND (:parent IS NULL OR e.parent = :parent)
     AND (:since IS NULL OR e.created_at >= :since)
     AND (:until IS NULL OR e.created_at < :until)
     AND NOT EXISTS (
@@ -244,13 +325,13 @@ WHERE e.eid < :cursor
             SELECT 1 FROM json_each(CAST(e.options AS TEXT), '$.tags') tag
             WHERE instr(tag.value, :text)
         ))
-ORDER BY e.eid DESC LIMIT :limit
+ORDER BY e.created_at DESC, e.eid DESC LIMIT :limit
 
 -- name: is_open
 SELECT 1 FROM executions WHERE eid = ? AND ended_at IS NULL
 
 -- name: wake_of
-SELECT wake FROM executions WHERE eid = ?
+SELECT wake, stop_by, stop_reason FROM executions WHERE eid = ?
 
 -- name: lease
 SELECT e.epoch, e.owner, n.live, n.ttl, n.used_at, s.body

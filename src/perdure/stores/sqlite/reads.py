@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from perdure.model.execution import (
     Execution,
     ExecutionRow,
     ExecutionStatus,
+    FrameRef,
     LeaseInfo,
     Page,
     StartOptions,
@@ -23,6 +24,7 @@ from perdure.model.execution import (
 from perdure.model.instants import from_us
 from perdure.model.provenance import Actor, Site
 from perdure.ports.store import (
+    CancelRequest,
     ControlEntry,
     ExecutionQuery,
     JournalRow,
@@ -31,6 +33,7 @@ from perdure.ports.store import (
     SessionBeat,
     StoreInfo,
 )
+from perdure.stores.sqlite.batch import GLOBAL
 from perdure.stores.sqlite.connection import Connection
 from perdure.stores.sqlite.statements import SCHEMA_VERSION, SQL
 
@@ -40,7 +43,8 @@ _decode_site = msgspec.json.Decoder(Site).decode
 _decode_on = msgspec.json.Decoder(tuple[str, ...]).decode
 decode = msgspec.json.decode
 
-BEFORE_ALL = b"\xff" * 17  # greater than any id
+AFTER_ALL = (2**62, b"")  # later than any execution
+HEARD_MAX = 100
 
 
 class Reads:
@@ -62,6 +66,7 @@ class Reads:
     def make_record(self, eid: bytes, row: Sequence[Any]) -> Execution:
         """Make a record of the first columns that `record` and `ready` give."""
         workflow, version, args, seed, queue, created_by, created_at, options, key = row[:9]
+        parent, parent_fid, on_parent_cancel = row[9:12]
         return Execution(
             eid=UUID(bytes=eid),
             workflow=workflow,
@@ -73,6 +78,8 @@ class Reads:
             created_at=created_at,
             options=_decode_options(options),
             dispatch_key=key,
+            parent=None if parent is None else FrameRef(UUID(bytes=parent), parent_fid),
+            on_parent_cancel=on_parent_cancel,
         )
 
     def execution(self, eid: UUID) -> ExecutionRow | None:
@@ -82,12 +89,15 @@ class Reads:
 
     def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
         """Read a page of executions, newest first."""
+        created_at, eid = AFTER_ALL if query.cursor is None else _read_cursor(query.cursor)
         rows = self._execute(
             SQL["rows"],
             {
-                "cursor": BEFORE_ALL if query.cursor is None else _read_cursor(query.cursor),
+                "created_at": created_at,
+                "eid": eid,
                 "status": None if query.status is None else make_json(sorted(query.status)),
                 "workflow": query.workflow,
+                "parent": None if query.parent is None else query.parent.bytes,
                 "since": query.since,
                 "until": query.until,
                 "tags": make_json(query.tags),
@@ -95,11 +105,13 @@ class Reads:
                 "limit": query.limit + 1,
             },
         ).fetchall()
-        page = tuple(self._row(row) for row in rows[: query.limit])
-        return Page(page, page[-1].eid.hex if len(rows) > query.limit else None)
+        page = rows[: query.limit]
+        cursor = f"{page[-1][7]}-{page[-1][0].hex()}" if len(rows) > query.limit else None
+        return Page(tuple(self._row(row) for row in page), cursor)
 
     def _row(self, row: Sequence[Any]) -> ExecutionRow:
         started_at, ended_at, site, on = row[9], row[10], row[13], row[14]
+        parent, parent_fid, continued_as, stop_by, stop_reason = row[20:25]
         return ExecutionRow(
             eid=UUID(bytes=row[0]),
             kind="code",
@@ -121,6 +133,10 @@ class Reads:
             result=None if row[16] is None else decode(row[16]),
             error=None if row[17] is None else ErrorInfo(row[17], row[18]),
             tags=_decode_options(row[19]).tags,
+            parent=None if parent is None else FrameRef(UUID(bytes=parent), parent_fid),
+            continued_as=None if continued_as is None else UUID(bytes=continued_as),
+            stopped_by=None if stop_by is None else self._actor(stop_by),
+            stop_reason=stop_reason,
         )
 
     def ended(self, eids: Sequence[UUID]) -> dict[UUID, ExecutionRow | None]:
@@ -155,21 +171,41 @@ class Reads:
         return [JournalRow(*row) for row in rows]
 
     def tail(self, eid: bytes) -> int:
-        """Give the number of the last entry of a journal that has one."""
-        tail: int = self._execute(SQL["tail"], (eid,)).fetchone()[0]
+        """Give the number of the last entry of a journal; 0 if it is empty."""
+        row = self._execute(SQL["tail"], (eid,)).fetchone()
+        tail: int = 0 if row is None else row[0]
         return tail
 
-    def unread(self, eid: bytes) -> tuple[PackedMessage, ...]:
-        """Read the messages that an execution has not consumed, in order."""
-        return tuple(
-            PackedMessage(seq, channel, Raw(payload), self._actor(by), at, correlation)
-            for seq, channel, payload, by, at, correlation in self._execute(SQL["unread"], (eid,))
-        )
-
-    def mail(self, eid: UUID) -> Mail | None:
-        """Read the wake counter, then the unread messages."""
+    def mail(self, eid: UUID, channels: Mapping[str, int]) -> Mail | None:
+        """Read what has reached an execution."""
         row = self._execute(SQL["wake_of"], (eid.bytes,)).fetchone()
-        return None if row is None else Mail(row[0], self.unread(eid.bytes))
+        if row is None:
+            return None
+        heard: list[PackedMessage] = []
+        for channel, after in channels.items():
+            heard += self._messages("heard", (GLOBAL, channel, after, HEARD_MAX))
+        return self.make_mail(eid.bytes, row, heard)
+
+    def make_mail(
+        self,
+        eid: bytes,
+        row: tuple[int, int | None, str | None],
+        heard: Iterable[PackedMessage] = (),
+    ) -> Mail:
+        """Read the unread messages, and make mail of them; nothing is unread that never woke.
+
+        `row` holds the wake counter, and who asked to cancel and why.
+        """
+        wake, stop_by, stop_reason = row
+        unread = self._messages("unread", (eid,)) if wake else []
+        cancel = None if stop_by is None else CancelRequest(self._actor(stop_by), stop_reason)
+        return Mail(wake, tuple(unread), cancel, tuple(heard))
+
+    def _messages(self, statement: str, key: tuple[object, ...]) -> list[PackedMessage]:
+        return [
+            PackedMessage(seq, channel, Raw(payload), self._actor(by), at, correlation)
+            for seq, channel, payload, by, at, correlation in self._execute(SQL[statement], key)
+        ]
 
     def wakes(self, eids: Sequence[UUID]) -> dict[UUID, int]:
         """Read the wake counters of executions."""
@@ -254,9 +290,10 @@ def make_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _read_cursor(cursor: str) -> bytes:
+def _read_cursor(cursor: str) -> tuple[int, bytes]:
     try:
-        return UUID(hex=cursor).bytes
+        created_at, eid = cursor.split("-")
+        return int(created_at), UUID(hex=eid).bytes
     except (ValueError, AttributeError, TypeError):
         message = f"{cursor!r} is no cursor; pass the one that the page before gave"
         raise InvalidArgument(message) from None

@@ -1,10 +1,10 @@
--- The schema of a SQLite store, version 1. Instants are microseconds since 1970-01-01T00:00Z, ids of
+-- The schema of a SQLite store, version 2. Instants are microseconds since 1970-01-01T00:00Z, ids of
 -- executions their 16 bytes.
 
 -- "perd": says that a file is ours before anything in it is read.
 PRAGMA application_id = 1885696612;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO meta VALUES ('schema_version', 1);
+INSERT INTO meta VALUES ('schema_version', 2);
 
 -- Where code ran and who acted: interned, so that a row names them by a small number.
 CREATE TABLE sites (id INTEGER PRIMARY KEY, body BLOB NOT NULL UNIQUE);
@@ -45,8 +45,19 @@ CREATE TABLE executions (
     blocked TEXT,
     result BLOB,
     error_type TEXT,
-    error_message TEXT
+    error_message TEXT,
+    parent BLOB,                    -- the execution and the frame that started it
+    parent_fid TEXT,
+    on_parent_cancel TEXT NOT NULL,
+    next_version TEXT,              -- takes the place of version at the next acquisition
+    continued_as BLOB,
+    stop_by INTEGER,                -- who asked for its cancel, or terminated it
+    stop_reason TEXT
 );
+-- Lists show the newest first.
+CREATE INDEX executions_created ON executions (created_at, eid);
+-- Terminate descends to the open children; a list shows all of one parent.
+CREATE INDEX executions_parent ON executions (parent, eid) WHERE parent IS NOT NULL;
 -- A beat lists what its session owns; an expiry takes it all. Few rows have an owner.
 CREATE INDEX executions_owner ON executions (owner) WHERE owner IS NOT NULL;
 -- The sweeper looks for those without a task. Few are pending, millions may have ended.
@@ -96,6 +107,10 @@ CREATE TABLE channels (
     consumed INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (eid, name)
 ) WITHOUT ROWID;
+-- A look reads the channels with something unread; an execution may have thousands that it has read.
+CREATE INDEX channels_unread ON channels (eid, name) WHERE last_seq > consumed;
+
+-- The channels that no execution owns belong to the id of sixteen zero bytes.
 
 CREATE TABLE messages (
     eid BLOB NOT NULL,
@@ -116,5 +131,17 @@ CREATE TABLE timers (
 ) WITHOUT ROWID;
 -- The sweeper fires them in this order, and asks for the first.
 CREATE INDEX timers_due ON timers (due, eid);
+
+-- Who is to be woken by a message on a global channel. Only suspended executions are here.
+CREATE TABLE waiters (
+    channel TEXT NOT NULL,
+    eid BLOB NOT NULL,
+    PRIMARY KEY (channel, eid)
+) WITHOUT ROWID;
+-- Whoever acquires an execution takes it out.
+CREATE INDEX waiters_eid ON waiters (eid);
+
+CREATE TABLE claims (key TEXT PRIMARY KEY, eid BLOB NOT NULL, value BLOB NOT NULL, at INTEGER NOT NULL)
+WITHOUT ROWID;
 
 CREATE TABLE dispatch (key TEXT PRIMARY KEY, eid BLOB NOT NULL) WITHOUT ROWID;

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -20,6 +20,8 @@ from perdure.model.execution import Execution, ExecutionRow, LeaseInfo, Page
 from perdure.model.provenance import Site
 from perdure.ports.commands import Transition
 from perdure.ports.store import (
+    NO_CHANNELS,
+    NOTHING_KEPT,
     Beat,
     Claimed,
     Committed,
@@ -182,9 +184,13 @@ class SqliteStore:
         known: frozenset[tuple[str, str]],
         limit: int,
         now: int,
+        *,
+        kept: Mapping[UUID, int] = NOTHING_KEPT,
     ) -> list[Claimed]:
         """Take ready tasks."""
-        return await self._write(self._dequeue, session, queues, known, limit, now)
+        return await self._write(
+            lambda: self._dequeue(session, queues, known, limit, now, kept=kept)
+        )
 
     def _dequeue(
         self,
@@ -193,6 +199,8 @@ class SqliteStore:
         known: frozenset[tuple[str, str]],
         limit: int,
         now: int,
+        *,
+        kept: Mapping[UUID, int] = NOTHING_KEPT,
     ) -> list[Claimed]:
         # Workers that share a file ask often and in vain; that must not cost the lock.
         (live, ready) = self._connection.execute(
@@ -202,7 +210,7 @@ class SqliteStore:
             return []
 
         def work() -> list[Claimed]:
-            dequeuer = Dequeuer(self._connection, self._writer_reads, session, now)
+            dequeuer = Dequeuer(self._connection, self._writer_reads, session, now, kept)
             return dequeuer.take(queues, known_json(known), limit)
 
         return in_transaction(self._connection, work)
@@ -239,9 +247,9 @@ class SqliteStore:
         """Read interned sites."""
         return await self._read(self._reads.sites, ids)
 
-    async def mail(self, eid: UUID) -> Mail | None:
-        """Read the wake counter and the unread messages of an execution, together."""
-        return await self._read(self._reads.mail, eid)
+    async def mail(self, eid: UUID, channels: Mapping[str, int] = NO_CHANNELS) -> Mail | None:
+        """Read what has reached an execution, together."""
+        return await self._read(self._reads.mail, eid, channels)
 
     async def wakes(self, eids: Sequence[UUID]) -> dict[UUID, int]:
         """Read the wake counters of executions."""

@@ -202,9 +202,9 @@ async def refusal_undoes_what_stood_before_it(stage: Stage) -> None:
     )
     assert committed == Committed(
         (
-            Refused("lease_lost"),
-            Refused("unknown_execution"),
-            Refused("lease_lost"),
+            Refused("lease_lost", at=1),
+            Refused("unknown_execution", at=1),
+            Refused("lease_lost", at=1),
             Done((None,)),
         )
     )

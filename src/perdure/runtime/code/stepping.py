@@ -1,0 +1,165 @@
+"""How does a function run a step? The method of its context, typed by the step's own signature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar, overload
+
+from perdure.model import codec
+from perdure.model.instants import duration_us
+from perdure.model.retry import NO_RETRY, RetryPolicy
+from perdure.runtime.code.functions import step_function
+from perdure.runtime.code.opening import NO_ARGUMENTS, Opening
+from perdure.runtime.frames import Frame, StepCall
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Stepping(Opening):
+    """The part of a context that runs steps."""
+
+    __slots__ = ()
+
+    # A call without options is checked against the function's parameters. With options it is not:
+    # the type system has no way to say both at once. The result type is known in every case.
+    @overload
+    def step(
+        self,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,
+        name: str,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,
+        key: str,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,
+        retry: RetryPolicy,
+        timeout: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,
+        timeout: timedelta | float,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        name: str,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        key: str,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        retry: RetryPolicy,
+        timeout: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        timeout: timedelta | float,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Frame[T]: ...
+    def step(  # type: ignore[misc]  # no implementation accepts every ParamSpec and options
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> Frame[Any]:
+        """Run a function once for the life of the execution, and memoize its value.
+
+        Args:
+            function: an async function, or a sync one, which runs in a thread.
+            *args: its arguments; they are JSON, or made of it.
+            name: the name in the frame id; the function's name if it is not given.
+            key: makes the frame id ``root/{name}:{key}``; give one in a loop.
+            retry: how often and when it is attempted again; once by default.
+            timeout: how long one attempt may take, a timedelta or seconds.
+            **kwargs: its keyword arguments.
+
+        Returns:
+            Something to await: the value, as it comes back from JSON and the result annotation.
+
+        Raises:
+            StepFailed: when awaited, if no attempt is left.
+            NotSerializable: at once, if an argument is not JSON.
+            DuplicateFrameError: at once, if the key was used for this name before.
+
+        Example:
+            ``invoice = await ctx.step(read_invoice, "INV-7", retry=RetryPolicy(max_attempts=3))``
+        """
+        known = step_function(function)
+        fid, name = self._name("step", known.name if name is None else name, key)
+        digest = codec.digest(fid, (args, kwargs)) if args or kwargs else NO_ARGUMENTS
+        frame: Frame[Any] = Frame(fid, "step", name, digest)
+        frame.decoder = known.decoder
+        frame.call = StepCall(
+            function,
+            args,
+            kwargs,
+            is_async=known.is_async,
+            retry=NO_RETRY if retry is None else retry,
+            timeout_us=None
+            if timeout is None
+            else duration_us(f"the timeout of {fid}", timeout, allow_zero=False),
+        )
+        return self._start(frame)
