@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,50 @@ async def test_a_file_that_was_removed_is_noticed_before_anything_is_acknowledge
         (tmp_path / "moved.db").rename(path)
         await engine.start(fine)
         assert (await engine.store_info()).executions == {"pending": 2}
+
+
+def stubborn() -> Registry:
+    """Give a workflow, ``stubborn``, that catches everything in a loop, and one that is fine."""
+    registry = Registry()
+
+    @registry.workflow("stubborn", version="1")
+    async def never_ends(ctx: Context) -> None:
+        while True:
+            with suppress(BaseException):
+                await ctx.sleep(3600)
+
+    @registry.workflow("fine", version="1")
+    async def fine(_ctx: Context) -> int:
+        return 1
+
+    return registry
+
+
+async def test_a_function_that_catches_everything_in_a_loop_is_left_where_it_stands(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It cannot be closed, and yet it does not hold up its worker."""
+    async with engine_under_test(stubborn(), url=url) as under:
+        with caplog.at_level(logging.WARNING, "perdure"):
+            await under.engine.start("stubborn")
+            await under.run_until_idle()
+            await under.kill_worker()
+        assert "cannot be closed" in caplog.text
+        await under.start_worker()
+        fine = await under.engine.start("fine")
+        await under.run_until_idle()
+        assert await under.engine.status(fine) == "completed"
+
+
+async def test_a_function_that_goes_on_after_every_cancel_is_cancelled_all_the_same(
+    url: str,
+) -> None:
+    async with engine_under_test(stubborn(), url=url) as under:
+        eid = await under.engine.start("stubborn")
+        await under.run_until_idle()
+        await under.engine.cancel(eid)
+        await under.run_until_idle()
+        assert await under.engine.status(eid) == "cancelled"
+        fine = await under.engine.start("fine")
+        await under.run_until_idle()
+        assert await under.engine.status(fine) == "completed"

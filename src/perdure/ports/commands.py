@@ -234,6 +234,7 @@ class Resume(msgspec.Struct, frozen=True, tag=True):
     """
 
     eid: UUID
+    by: Actor
     now: int
 
 
@@ -247,6 +248,7 @@ class Migrate(msgspec.Struct, frozen=True, tag=True):
 
     eid: UUID
     version: str
+    by: Actor
     now: int
 
 

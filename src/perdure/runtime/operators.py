@@ -101,17 +101,21 @@ class Operators:
         reason, by = requests.check_reason(reason), requests.check_actor(by)
         await self._ask(eid, Terminate(eid, by, reason, self._now()))
 
-    async def resume(self, eid: UUID | str) -> None:
+    async def resume(self, eid: UUID | str, *, by: Actor = ENGINE) -> None:
         """Let a worker look at an execution again, for example a blocked one after a deploy.
+
+        Args:
+            eid: the execution.
+            by: who asks.
 
         Raises:
             UnknownExecution: if there is none with this id.
             AlreadyClosed: if it has ended.
         """
         eid = parse_eid(eid)
-        await self._ask(eid, Resume(eid, self._now()))
+        await self._ask(eid, Resume(eid, requests.check_actor(by), self._now()))
 
-    async def migrate(self, eid: UUID | str, version: str) -> str:
+    async def migrate(self, eid: UUID | str, version: str, *, by: Actor = ENGINE) -> str:
         """Give an execution to another version of its workflow.
 
         One that runs keeps its version until a worker acquires it the next time.
@@ -119,6 +123,7 @@ class Operators:
         Args:
             eid: the execution.
             version: a version that is registered here.
+            by: who asks.
 
         Returns:
             The version before.
@@ -135,7 +140,7 @@ class Operators:
         if row.status.terminal:
             raise AlreadyClosed(eid, row.status)
         self.registry.find(row.workflow, version)
-        return await self._migrate(row, version)
+        return await self._migrate(row, version, requests.check_actor(by))
 
     async def retry_failed(self, eid: UUID | str, *, by: Actor = ENGINE) -> UUID:
         """Start a copy of a failed execution that tries again what failed last.
@@ -280,19 +285,22 @@ class Operators:
         reason, by = requests.check_reason(reason), requests.check_actor(by)
         return await self._ask_many(which, lambda row: Terminate(row.eid, by, reason, self._now()))
 
-    async def resume_many(self, **which: Unpack[Filter]) -> int:
+    async def resume_many(self, *, by: Actor = ENGINE, **which: Unpack[Filter]) -> int:
         """Resume all blocked executions that a filter names, and count them.
 
         Raises:
             InvalidArgument: if the filter is empty.
         """
+        by = requests.check_actor(by)
 
         def command(row: ExecutionRow) -> Command | None:
-            return None if row.blocked is None else Resume(row.eid, self._now())
+            return None if row.blocked is None else Resume(row.eid, by, self._now())
 
         return await self._ask_many(which, command)
 
-    async def migrate_many(self, version: str, **which: Unpack[Filter]) -> int:
+    async def migrate_many(
+        self, version: str, *, by: Actor = ENGINE, **which: Unpack[Filter]
+    ) -> int:
         """Give all open executions that a filter names to another version, and count them.
 
         Those that have the version already are left out.
@@ -302,11 +310,12 @@ class Operators:
             UnknownWorkflow: if an execution is of a workflow whose version is not registered here.
         """
         check_name("workflow version", version, VERSION)
+        by = requests.check_actor(by)
 
         async def one(row: ExecutionRow) -> bool:
             self.registry.find(row.workflow, version)
             try:
-                await self._migrate(row, version)
+                await self._migrate(row, version, by)
             except Conflict:  # it has ended meanwhile, or has this version
                 return False
             return True
@@ -349,8 +358,8 @@ class Operators:
         if ExecutionStatus(cast("str", status)).terminal:
             raise AlreadyClosed(eid, cast("str", status))
 
-    async def _migrate(self, row: ExecutionRow, version: str) -> str:
-        outcome = await self.committer.apply(Migrate(row.eid, version, self._now()))
+    async def _migrate(self, row: ExecutionRow, version: str, by: Actor) -> str:
+        outcome = await self.committer.apply(Migrate(row.eid, version, by, self._now()))
         if isinstance(outcome, Refused):
             raise requests.refusal(row.eid, outcome)
         return cast("str", outcome.results[0])

@@ -317,7 +317,7 @@ class Runner:
             self._worker.released(self)
             self._worker.kept.add(self)
             return
-        if self.driver.stopped is not None and not self.draining:
+        if isinstance(barrier.guard, Suspend):
             log.warning("execution %s is blocked: %s", self.eid, self.driver.stopped)
         self.lose()
 

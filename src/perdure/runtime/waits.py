@@ -58,9 +58,14 @@ class Waits:
             frame.suspended = frame.on
         self.unmarked = {}
 
+    def _counts(self, due: tuple[int, int, Frame[Any]]) -> bool:
+        """Whether the frame of a due instant still waits for it."""
+        deadline, _, frame = due
+        return frame.fid in self.frames and frame.deadline == deadline
+
     def next_due(self, held: Callable[[Frame[Any]], bool]) -> int | None:
         """Give the earliest due instant, in microseconds, of a frame that is not held."""
-        while self._dues and self._dues[0][2].fid not in self.frames:
+        while self._dues and not self._counts(self._dues[0]):
             heapq.heappop(self._dues)
         if not self._dues or not held(self._dues[0][2]):
             return self._dues[0][0] if self._dues else None
@@ -87,7 +92,7 @@ class Waits:
         while self._dues and self._dues[0][0] <= now:
             due.append(heapq.heappop(self._dues))
         for one in due:
-            if one[2].fid in self.frames:
+            if self._counts(one):
                 found[one[1]] = one[2]
                 heapq.heappush(self._dues, one)  # until it was served and is removed
         return [found[index] for index in sorted(found)]
@@ -98,5 +103,5 @@ class Waits:
 
     def earliest(self, limit: int) -> list[Frame[Any]]:
         """Give at most `limit` frames with a due instant, in the order of these."""
-        waiting = (due for due in self._dues if due[2].fid in self.frames)
+        waiting = filter(self._counts, self._dues)
         return [frame for _, _, frame in heapq.nsmallest(limit, waiting, key=lambda due: due[:2])]

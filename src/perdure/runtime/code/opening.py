@@ -65,6 +65,8 @@ class Opening:
         return f"{ROOT}/{name}#{number}", name
 
     def _start(self, frame: Frame[T]) -> Frame[T]:
+        if self._driver.closed:
+            return frame  # nothing comes of it, so whoever awaits it is let go
         frame.shielded = SHIELDED.get()
         live = self._runner.open(frame)
         self._driver.opened(frame)
@@ -79,7 +81,7 @@ class Opening:
         if CURRENT_STEP.get() is not None:
             raise ForeignFrame(method)
         if driver.driving:
-            if driver.closed:
+            if driver.closed and driver.refuses():
                 raise Abandoned
             return
         error = ForeignAwait(f"something that calls ctx.{method} outside the function")

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
+import logging
 import sys
 import threading
 from collections import deque
@@ -20,6 +22,13 @@ from weakref import WeakSet
 
 from perdure.errors import ForeignAwait
 from perdure.runtime.frames import Frame, Gathered, Group, Pending, Selected
+
+REFUSALS_MAX = 100
+
+# Coroutines that would not be closed. If they were freed they would be closed again.
+_stubborn: list[Coroutine[Any, Any, Any]] = []
+
+log = logging.getLogger("perdure.runner")
 
 Member = Pending[Any] | Coroutine[Any, Any, Any]
 
@@ -55,6 +64,7 @@ class Driver:
         self.root: Branch | None = None
         self.stopped: Exception | None = None
         self.closed = False
+        self._refusals = 0
 
     # -- what the runner asks ----------------------------------------------------------------
 
@@ -119,6 +129,15 @@ class Driver:
     def driving(self) -> bool:
         """Whether this thread runs the function or one of its branches right now."""
         return self._thread == threading.get_ident()
+
+    def refuses(self) -> bool:
+        """Whether a frame that is opened while the function is closed raises `Abandoned`.
+
+        One that catches even that, in a loop, is given something to await instead: then it can be
+        left where it stands.
+        """
+        self._refusals += 1
+        return self._refusals <= REFUSALS_MAX
 
     def opened(self, pending: Pending[Any]) -> None:
         """Remember what the current branch opened, so that it can be abandoned with it."""
@@ -223,6 +242,9 @@ def _close_coroutine(coroutine: Coroutine[Any, Any, Any]) -> None:
     """Close a coroutine: local code of a ``finally`` runs, ``except Exception`` does not."""
     with suppress(BaseException):  # it opened a frame or raised while it was closed
         coroutine.close()
+    if inspect.getcoroutinestate(coroutine) == inspect.CORO_SUSPENDED:
+        log.warning("%r cannot be closed: it catches BaseException in a loop", coroutine)
+        _stubborn.append(coroutine)
 
 
 def _let_go(awaited: object) -> None:

@@ -289,7 +289,7 @@ def resume(batch: Batch, command: Resume) -> str | None:
     found = _latest(batch, command.eid.bytes)
     if found is None:
         return None
-    batch.wake(found.eid, "operator", command.now)
+    batch.wake(found.eid, f"resume by {command.by}", command.now)
     return found.status
 
 
@@ -315,7 +315,8 @@ def migrate(batch: Batch, command: Migrate) -> object:
         batch.append(eid, epoch, ExecutionMigrated(now, before, version))
         if found.status != "pending":
             batch.resume(eid, "migrate", now)
-    batch.tell(eid, "execution.migrated", now, epoch, {"from_version": before, "version": version})
+    facts = {"from_version": before, "version": version, "by": command.by}
+    batch.tell(eid, "execution.migrated", now, epoch, facts)
     return before
 
 
