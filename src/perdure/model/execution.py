@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from uuid import UUID
@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from perdure.errors import InvalidArgument
 from perdure.model.ids import is_text
-from perdure.model.instants import to_us
+from perdure.model.instants import duration_us, to_us
 from perdure.model.provenance import Actor
 
 T = TypeVar("T")
@@ -49,6 +49,9 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         baggage: small text values that the function reads as ``ctx.baggage``.
         tags: text values to find the execution by.
         not_before: an aware instant before which it does not start, or ``None``.
+        timeout: how long after its start it is terminated unless it has ended, a timedelta or
+            seconds; its waits and retries count. Each execution of a chain of `continue_as` has
+            this time for itself.
 
     Example:
         ``StartOptions(priority=10, tags={"customer": "acme"})``
@@ -58,6 +61,7 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     baggage: dict[str, str] = {}
     tags: dict[str, str] = {}
     not_before: datetime | None = None
+    timeout: timedelta | float | None = None
 
     def check(self) -> None:
         """Refuse values out of range.
@@ -79,6 +83,15 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
                 raise InvalidArgument(message)
         if self.not_before is not None:
             to_us(self.not_before, "option not_before")
+        if self.timeout is not None:
+            duration_us("option timeout", self.timeout, allow_zero=False)
+
+    def expiry_us(self, created_at: int) -> int | None:
+        """Give when an execution created at an instant is terminated, in microseconds."""
+        if self.timeout is None:
+            return None
+        begin = created_at if self.not_before is None else max(created_at, to_us(self.not_before))
+        return begin + duration_us("option timeout", self.timeout)
 
 
 class FrameRef(NamedTuple):

@@ -253,10 +253,11 @@ class Migrate(msgspec.Struct, frozen=True, tag=True):
 
 
 class FireTimers(msgspec.Struct, frozen=True, tag=True):
-    """Resume suspended executions whose timers are due, and promote delayed tasks that are.
+    """Do what is due: resume suspended executions, promote delayed tasks, terminate the expired.
 
     At most `limit` of each. Timers of owned executions are left alone; those of closed ones are
-    deleted. Result: how many timers fired and tasks were promoted together.
+    deleted. An execution whose timeout is over is terminated with the reason ``timeout``. Result:
+    how many timers fired, tasks were promoted and executions terminated together.
     """
 
     now: int

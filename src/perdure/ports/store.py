@@ -294,7 +294,7 @@ class Reads(Protocol):
         """List the live sessions that beat."""
 
     async def next_due(self) -> int | None:
-        """Give the earliest due instant of a timer or a delayed task, or ``None``."""
+        """Give the earliest due instant of a timer, a delayed task or a timeout, or ``None``."""
 
     async def control(self, after: int = 0, limit: int = 1000) -> list[ControlEntry]:
         """Read the control log after a position."""

@@ -1,7 +1,8 @@
 """Who wakes what sleeps and recovers what died? The sweeper, every second, on any worker.
 
-It fires due timers of suspended executions, promotes delayed tasks, and expires sessions whose beat
-it has watched stand still for a whole time to live, by its own clock. Every pass is idempotent.
+It fires due timers of suspended executions, promotes delayed tasks, terminates executions that have
+taken too long, and expires sessions whose beat it has watched stand still for a whole time to live,
+by its own clock. Every pass is idempotent.
 """
 
 from __future__ import annotations

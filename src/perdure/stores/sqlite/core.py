@@ -223,7 +223,7 @@ def _fire_timers(batch: Batch, command: FireTimers) -> int:
         batch.resume(eid, "timer", now)
     promoted = batch.execute(SQL["promote"], (now, command.limit)).rowcount
     batch.enqueued |= promoted > 0
-    return fired + promoted
+    return fired + promoted + executions.expire(batch, now, command.limit)
 
 
 def _expire_session(batch: Batch, command: ExpireSession) -> int:

@@ -86,6 +86,7 @@ def _insert(
             None if parent is None else parent.eid.bytes,
             None if parent is None else parent.fid,
             record.on_parent_cancel,
+            options.expiry_us(record.created_at),
             *stop,
         ),
     )
@@ -245,23 +246,37 @@ def _ask_to_cancel(batch: Batch, eid: bytes, end: ExecutionCancelled) -> None:
 
 
 def terminate(batch: Batch, command: Terminate) -> str | None:
-    """Close an execution and its open descendants, level by level."""
-    now = batch.now = command.now
+    """Close an execution and its open descendants."""
+    batch.now = command.now
     found = _latest(batch, command.eid.bytes)
     if found is None:
         return None
-    if found.status in ENDED:
-        return found.status
-    entry = ExecutionTerminated(now, command.by, command.reason)
-    level = [found.eid]
-    while level:
-        for eid in level:
-            _close(batch, eid, "terminated", entry)
-        below: list[bytes] = []
-        for eid in level:
-            below += (child for (child,) in batch.execute(SQL["open_children"], (eid,)).fetchall())
-        level = below
+    if found.status not in ENDED:
+        entry = ExecutionTerminated(command.now, command.by, command.reason)
+        _close_tree(batch, found.eid, entry)
     return found.status
+
+
+def expire(batch: Batch, now: int, limit: int) -> int:
+    """Terminate executions that have taken longer than they may, and count them."""
+    expired = batch.execute(SQL["expired"], (now, limit)).fetchall()
+    for (eid,) in expired:
+        found = batch.execute(SQL["latest"], (eid,)).fetchone()
+        if found[0] not in ENDED:  # not closed with its parent a moment ago
+            _close_tree(batch, eid, ExecutionTerminated(now, ENGINE, "timeout"))
+    return len(expired)
+
+
+def _close_tree(batch: Batch, eid: bytes, entry: ExecutionTerminated) -> None:
+    """Close an execution and its open descendants, level by level."""
+    level = [eid]
+    while level:
+        for one in level:
+            _close(batch, one, "terminated", entry)
+        below: list[bytes] = []
+        for one in level:
+            below += (child for (child,) in batch.execute(SQL["open_children"], (one,)).fetchall())
+        level = below
 
 
 def _close(

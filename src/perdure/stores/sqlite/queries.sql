@@ -61,8 +61,8 @@ SELECT d.eid, e.workflow FROM dispatch d JOIN executions e ON e.eid = d.eid WHER
 -- name: create
 INSERT OR IGNORE INTO executions (eid, workflow, version, queue, args, seed, options, priority,
     dispatch_key, created_by, created_at, status, updated_at, parent, parent_fid, on_parent_cancel,
-    stop_by, stop_reason)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?)
+    expires_at, stop_by, stop_reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?)
 
 -- name: begin_fork
 UPDATE executions SET epoch = 1 WHERE eid = ?
@@ -345,6 +345,13 @@ SELECT body FROM sites WHERE id = ?
 
 -- name: next_timer
 SELECT min(due) FROM timers
+
+-- name: expired
+SELECT eid FROM executions WHERE expires_at <= ? AND ended_at IS NULL
+ORDER BY expires_at, eid LIMIT ?
+
+-- name: next_expiry
+SELECT min(expires_at) FROM executions WHERE expires_at IS NOT NULL AND ended_at IS NULL
 
 -- name: next_delayed
 SELECT min(not_before) FROM tasks WHERE not_before IS NOT NULL

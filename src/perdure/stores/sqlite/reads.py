@@ -239,8 +239,8 @@ class Reads:
         return [SessionBeat(*row) for row in self._execute(SQL["sessions"])]
 
     def next_due(self) -> int | None:
-        """Give the earliest due instant of a timer or a delayed task."""
-        dues = (self._count("next_timer"), self._count("next_delayed"))
+        """Give the earliest due instant of a timer, a delayed task or a timeout."""
+        dues = [self._count(name) for name in ("next_timer", "next_delayed", "next_expiry")]
         return min((due for due in dues if due is not None), default=None)
 
     def control(self, after: int = 0, limit: int = 1000) -> list[ControlEntry]:

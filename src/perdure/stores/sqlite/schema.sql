@@ -51,9 +51,13 @@ CREATE TABLE executions (
     on_parent_cancel TEXT NOT NULL,
     next_version TEXT,              -- takes the place of version at the next acquisition
     continued_as BLOB,
+    expires_at INTEGER,             -- when it is terminated, if it may not take for ever
     stop_by INTEGER,                -- who asked for its cancel, or terminated it
     stop_reason TEXT
 );
+-- The sweeper terminates them in this order, and asks for the first.
+CREATE INDEX executions_expiring ON executions (expires_at, eid)
+WHERE expires_at IS NOT NULL AND ended_at IS NULL;
 -- Lists show the newest first.
 CREATE INDEX executions_created ON executions (created_at, eid);
 -- Terminate descends to the open children; a list shows all of one parent.
