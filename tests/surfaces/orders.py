@@ -52,6 +52,20 @@ async def retry(ctx: Context) -> int:
     return await ctx.step(hesitate, retry=TWICE)
 
 
+@registry.workflow("family", version="1")
+async def family(ctx: Context) -> list[Any]:
+    """Start a child."""
+    return [await ctx.child(greet, "Ada"), await ctx.send("news", 1, scope="global")]
+
+
+@registry.workflow("count", version="1")
+async def count(ctx: Context, number: int) -> int:
+    """Continue until nothing is left to count."""
+    if number:
+        ctx.continue_as(number - 1)
+    return number
+
+
 @registry.workflow("block", version="1")
 async def block(_ctx: Context) -> None:
     """Await what no replay can repeat."""

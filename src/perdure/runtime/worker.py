@@ -99,6 +99,7 @@ class Worker:
         self._threads = Threads()
         self._runners: dict[UUID, Runner] = {}
         self.kept = Kept(engine.config.warm_executions)
+        self._begun = 0
         self._orphans: set[tuple[UUID, int]] = set()
         self._dequeuing = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -273,10 +274,10 @@ class Worker:
     async def run_until_idle(self) -> None:
         """Run until no task that this worker knows is ready and nothing that it owns moves."""
         while True:
-            found = await self.run_once()
             await self._empty.wait()
             await self.committer.idle()
-            if not found and not self._runners:
+            begun = self._begun
+            if not await self.run_once() and self._begun == begun and not self._runners:
                 return
 
     def _begin(self, claimed: Claimed) -> None:
@@ -291,6 +292,7 @@ class Worker:
                 runner.discard()
             runner = Runner(self, claimed)
         self._runners[runner.eid] = runner
+        self._begun += 1
         self._empty.clear()
         self._loop.call_soon(self._begin_runner, runner)  # never inside a task: it drives
 
@@ -464,13 +466,9 @@ class Worker:
         self._loop.call_soon_threadsafe(callback)
 
     def lease_lost(self, runner: Runner, refused: Refused) -> None:
-        """Report that an execution was lost: another worker owns it now."""
-        log.warning(
-            "lost the lease of execution %s at epoch %d (%s); it goes on elsewhere",
-            runner.eid,
-            runner.epoch,
-            refused.code,
-        )
+        """Report that an execution was lost: another worker owns it now, or it was closed."""
+        message = "lost execution %s at epoch %d (%s): another worker has it, or it was closed"
+        log.warning(message, runner.eid, runner.epoch, refused.code)
 
     def released(self, runner: Runner) -> None:
         """Forget a runner that owns nothing any more."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import perdure
-from perdure.surfaces.cli import looking, sample, steering, working
+from perdure.surfaces.cli import looking, operating, sample, steering, working
 from perdure.surfaces.cli.failures import Commands
 
 app = typer.Typer(
@@ -49,5 +49,15 @@ app.command("list")(looking.list_executions)
 app.command("result")(looking.result)
 app.command("watch")(looking.watch)
 app.command("signal")(steering.signal)
+for operation in (
+    operating.cancel,
+    operating.terminate,
+    operating.resume,
+    operating.migrate,
+    operating.retry,
+    operating.fork,
+    operating.broadcast,
+):
+    app.command(operation.__name__)(operation)
 store_app.command("info")(looking.store_info)
 app.add_typer(store_app, name="store")

@@ -5,15 +5,25 @@ None of them creates a store: on one that does not exist they are refused.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from perdure.model.execution import ExecutionStatus
 from perdure.runtime.engine import Engine
 from perdure.runtime.requests import LIMIT_MAX
 from perdure.surfaces.cli import views
 from perdure.surfaces.cli.output import Output, note
+from perdure.surfaces.cli.selecting import (
+    ParentOption,
+    SinceOption,
+    StatusOption,
+    TagFilterOption,
+    TextOption,
+    UntilOption,
+    WorkflowOption,
+    read_filter,
+)
 from perdure.surfaces.cli.target import look
 from perdure.surfaces.cli.typed import (
     DEFAULT_STORE,
@@ -23,8 +33,6 @@ from perdure.surfaces.cli.typed import (
     StoreOption,
     TimeoutOption,
     read_eid,
-    read_pairs,
-    read_since,
 )
 
 
@@ -62,41 +70,15 @@ def status(
     look(store, work, debug=debug)
 
 
-StatusOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--status",
-        metavar="STATUS",
-        help=f"Only {', '.join(ExecutionStatus)}; again for a further one.",
-    ),
-]
-SinceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="WHEN",
-        help="Only created since then: 30m, 2h, 7d, or an instant in ISO 8601.",
-    ),
-]
-
-
 def list_executions(
     *,
     status: StatusOption = None,
-    workflow: Annotated[
-        str | None, typer.Option("--workflow", metavar="NAME", help="Only of this workflow.")
-    ] = None,
-    tag: Annotated[
-        list[str] | None,
-        typer.Option("--tag", metavar="NAME=VALUE", help="Only with this tag; all that are given."),
-    ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option(
-            "--text", metavar="TEXT", help="Only with this text in the workflow, the key or a tag."
-        ),
-    ] = None,
+    workflow: WorkflowOption = None,
+    tag: TagFilterOption = None,
+    text: TextOption = None,
+    parent: ParentOption = None,
     since: SinceOption = None,
+    until: UntilOption = None,
     limit: Annotated[
         int,
         typer.Option("--limit", min=1, max=LIMIT_MAX, metavar="N", help="Show at most so many."),
@@ -115,25 +97,25 @@ def list_executions(
 
     In a pipe the cells are: eid, status, workflow, version, created, key, detail.
     """
-    tags = read_pairs("--tag", tag or [])
+    which = read_filter(
+        status=status,
+        workflow=workflow,
+        tag=tag,
+        text=text,
+        parent=parent,
+        since=since,
+        until=until,
+        now=datetime.now(UTC),
+    )
     out = Output(as_json=as_json)
 
     async def work(engine: Engine) -> None:
         now = engine.clock.now()
-        page = await engine.executions(
-            status=status or None,
-            workflow=workflow,
-            tags=tags,
-            text=text,
-            since=None if since is None else read_since(since, now),
-            limit=limit,
-            cursor=cursor,
-        )
+        page = await engine.executions(limit=limit, cursor=cursor, **which)
         if page.items:
             views.show_executions(out, page.items, now)
         elif out.terminal:
-            narrowed = status or workflow or tags or text or since or cursor
-            out.text(_NOTHING_FOUND if narrowed else _NOTHING_YET)
+            out.text(_NOTHING_FOUND if which or cursor else _NOTHING_YET)
         if page.cursor is not None:
             note(f"there are more: --cursor {page.cursor}")
 

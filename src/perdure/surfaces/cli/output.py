@@ -23,6 +23,9 @@ STATUS_STYLES = {
     "waiting": "yellow",
     "completed": "green",
     "failed": "red",
+    "cancelled": "magenta",
+    "cancelling": "magenta",
+    "terminated": "red",
     "abandoned": "dim",
 }
 

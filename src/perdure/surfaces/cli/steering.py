@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -28,6 +27,7 @@ from perdure.surfaces.cli.typed import (
     read_actor,
     read_eid,
     read_pairs,
+    read_payload,
     read_value,
 )
 
@@ -174,10 +174,7 @@ def signal(
     """Send one message to an execution, and print its sequence number."""
     wanted, actor = read_eid(eid), read_actor(by)
     out = Output(as_json=as_json)
-    if payload == "-":
-        # Bytes that are no text are kept for the engine to refuse, which says where they are.
-        payload = sys.stdin.buffer.read().decode(errors="surrogateescape").rstrip("\n")
-    value = None if payload is None else read_value(payload)
+    value = read_payload(payload)
 
     async def work(engine: Engine) -> None:
         seq = await engine.signal(wanted, channel, value, correlation=correlation, by=actor)

@@ -6,6 +6,7 @@ Everything here is settled before a store is opened: what cannot be meant is ref
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, cast, get_args
@@ -59,12 +60,12 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
 _SPANS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def read_eid(typed: str) -> UUID:
+def read_eid(typed: str, hint: str = "EID") -> UUID:
     """Read an execution id; no prefix of one is accepted."""
     try:
         return parse_eid(typed)
     except InvalidArgument as error:
-        raise typer.BadParameter(str(error), param_hint="EID") from error
+        raise typer.BadParameter(str(error), param_hint=hint) from error
 
 
 def read_actor(typed: str) -> Actor:
@@ -107,7 +108,42 @@ def read_pairs(option: str, typed: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def read_since(typed: str, now: datetime) -> datetime:
+def read_payload(typed: str | None) -> Any:
+    """Read the payload of a message: ``None``, a value, or what ``-`` has on the standard input."""
+    if typed == "-":
+        # Bytes that are no text are kept for the engine to refuse, which says where they are.
+        typed = sys.stdin.buffer.read().decode(errors="surrogateescape").rstrip("\n")
+    return None if typed is None else read_value(typed)
+
+
+def read_overrides(typed: Sequence[str]) -> dict[str, Any]:
+    """Read values by frame id: ``root/quote#0=12``.
+
+    The key of a frame id may hold equals signs, so the value is what is JSON behind the first one
+    that leaves JSON.
+    """
+    overrides: dict[str, Any] = {}
+    for one in typed:
+        fid, value = _split_override(one)
+        if fid in overrides:
+            message = f"{fid!r} is given twice; give it once"
+            raise typer.BadParameter(message, param_hint="--override")
+        overrides[fid] = value
+    return overrides
+
+
+def _split_override(typed: str) -> tuple[str, Any]:
+    at = typed.find("=")
+    while at > 0:
+        try:
+            return typed[:at], msgspec.json.decode(typed[at + 1 :])
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            at = typed.find("=", at + 1)
+    message = f"{typed!r} is no frame id with a value; write FID=JSON, for example 'root/f#0=\"x\"'"
+    raise typer.BadParameter(message, param_hint="--override")
+
+
+def read_instant(option: str, typed: str, now: datetime) -> datetime:
     """Read an instant: a span before `now` like ``2h``, or ISO 8601, in UTC if no zone is given."""
     span = _SPAN.fullmatch(typed)
     try:
@@ -117,4 +153,4 @@ def read_since(typed: str, now: datetime) -> datetime:
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         message = f"{typed!r} is no instant; give a span like 30m, 2h or 7d, or 2030-01-31T12:00Z"
-        raise typer.BadParameter(message, param_hint="--since") from error
+        raise typer.BadParameter(message, param_hint=option) from error

@@ -65,6 +65,7 @@ def show_execution(out: Output, row: ExecutionRow, now: datetime) -> None:
         "eid": str(row.eid),
         "key": row.dispatch_key or "",
         "started by": str(row.created_by),
+        "parent": f"{row.parent.eid} {row.parent.fid}" if row.parent is not None else "",
         "queue": row.queue,
         "tags": wording.tags(row),
         "arguments": wording.arguments(row.args),
@@ -80,6 +81,8 @@ def show_execution(out: Output, row: ExecutionRow, now: datetime) -> None:
         "worker": row.worker_id or "",
         "waits on": wording.conditions(row.suspended_on),
         "blocked": row.blocked or "",
+        "stopped": wording.stopped(row),
+        "continued as": str(row.continued_as or ""),
         "result": wording.json_text(row.result) if completed else "",
         "error": wording.error_text(row.error),
     }

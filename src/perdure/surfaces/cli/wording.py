@@ -12,6 +12,7 @@ import msgspec
 
 from perdure.model.entry import Entry
 from perdure.model.execution import ErrorInfo, ExecutionRow, ExecutionStatus, FrameNode
+from perdure.model.provenance import describe_stop
 
 _KIB = 1024
 _OWN_CHANNEL = re.compile(r"\bchannel:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.")
@@ -125,12 +126,15 @@ def conditions(on: Sequence[str]) -> str:
     return _OWN_CHANNEL.sub("channel:", ", ".join(on))
 
 
+def stopped(row: ExecutionRow) -> str:
+    """Give who asked for a cancel or terminated an execution, and why; ``""`` for nobody."""
+    return "" if row.stopped_by is None else describe_stop(row.stopped_by, row.stop_reason)
+
+
 def detail(row: ExecutionRow) -> str:
     """Give the one fact about an execution that its status makes the next question."""
-    if row.status is ExecutionStatus.COMPLETED:
-        return json_text(row.result)
-    if row.status is ExecutionStatus.FAILED:
-        return error_text(row.error)
+    if row.status.terminal:
+        return _end(row)
     if row.blocked is not None:
         return f"blocked: {row.blocked}"
     if row.status is ExecutionStatus.SUSPENDED:
@@ -138,6 +142,14 @@ def detail(row: ExecutionRow) -> str:
     if row.status is ExecutionStatus.RUNNING:
         return f"on worker {row.worker_id}" if row.worker_id else ""
     return f"on queue {row.queue}"
+
+
+def _end(row: ExecutionRow) -> str:
+    if row.continued_as is not None:
+        return f"continued as {row.continued_as}"
+    if row.error is None:
+        return json_text(row.result)
+    return error_text(row.error) if row.status is ExecutionStatus.FAILED else row.error.message
 
 
 def facts(entry: Entry, when: Callable[[datetime], str] = instant) -> str:
@@ -149,11 +161,13 @@ def facts(entry: Entry, when: Callable[[datetime], str] = instant) -> str:
     """
     given = entry.payload
     main_fact: Callable[[dict[str, Any]], str] = _MAIN_FACT.get(entry.type, json_text)
-    parts = [main_fact(given), given.get("reason", "")]
+    parts = [main_fact(given), given.get("reason") or ""]
     if given.get("on") == f"timer:{entry.fid}":
         parts = ["timer"]
     if given.get("retryable"):
         parts.append(f"retry at {when(given['retry_at'])}" if "retry_at" in given else "retry")
+    if str(given.get("on", "")).startswith("child:") and "message" in given:
+        return f"{parts[0]}  {_child(given['message']['payload'])}"
     if isinstance(given.get("message"), dict):
         sender = given["message"]["sent_by"]
         sent = json_text(given["message"]["payload"])
@@ -175,11 +189,33 @@ def _error(given: dict[str, Any]) -> str:
     return f"{given['error_type']}: {given['message']}"
 
 
+def _child(ended: dict[str, Any]) -> str:
+    """Give how a child ended."""
+    if ended["status"] == "completed":
+        return f"completed {json_text(ended.get('value'))}"
+    return f"{ended['status']} {ended.get('error_type')}: {ended.get('message')}"
+
+
+def _who(given: dict[str, Any]) -> str:
+    return f"by {given['by']['kind']}:{given['by']['id']}"
+
+
+def _completed(given: dict[str, Any]) -> str:
+    if "continued_as" in given:
+        return f"continued as {given['continued_as']}"
+    return _value(given)
+
+
 _MAIN_FACT: dict[str, Callable[[dict[str, Any]], str]] = {
     "execution.started": lambda given: arguments(given["args"]),
     "execution.resumed": _nothing,
     "execution.suspended": lambda given: conditions(given["on"]),
-    "execution.completed": _value,
+    "execution.cancelling": _who,
+    "execution.migrated": lambda given: f"{given['from_version']} → {given['version']}",
+    "execution.forked": lambda given: f"of {given['origin']} at {given['fid']}",
+    "execution.completed": _completed,
+    "execution.cancelled": _who,
+    "execution.terminated": _who,
     "execution.failed": _error,
     "frame.started": lambda given: str(given["kind"]),
     "frame.completed": _value,
