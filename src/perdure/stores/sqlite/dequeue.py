@@ -90,7 +90,7 @@ class Dequeuer:
             self._connection.execute(SQL["delete_timers"], (eid,))
             self._connection.execute(SQL["delete_waiter"], (eid,))
             seq = self._reads.tail(eid) + 1
-            kept = self._kept.get(record.eid) == before
+            kept = version is None and self._kept.get(record.eid) == before
             journal = [] if kept or seq == 1 else self._reads.journal_rows(eid, 0)
         fence: list[KnownEntry] = [ExecutionResumed(self._now, reason)]
         if started_at is None:
