@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from perdure.ports.store import Store
-from perdure.testing.contract import commands, commits, queues, reads, upkeep
+from perdure.testing.contract import commands, commits, operators, queues, reads, trees, upkeep
 from perdure.testing.contract.stage import StoreCheck
 
 CHECK_TIMEOUT_S = 30.0
@@ -16,6 +16,8 @@ CHECK_TIMEOUT_S = 30.0
 STORE_CHECKS: tuple[StoreCheck, ...] = (
     *commits.CHECKS,
     *commands.CHECKS,
+    *operators.CHECKS,
+    *trees.CHECKS,
     *queues.CHECKS,
     *upkeep.CHECKS,
     *reads.CHECKS,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
@@ -27,7 +27,7 @@ from perdure.ports.commands import (
     Timer,
     Transition,
 )
-from perdure.ports.store import Claimed, Committed, JournalRow, Mail, Session, Store
+from perdure.ports.store import NOTHING_KEPT, Claimed, Committed, JournalRow, Mail, Session, Store
 
 E = TypeVar("E", bound=Exception)
 
@@ -115,6 +115,10 @@ class Stage:
         batch = [Transition(commands) for commands in transitions]
         return await self.store.commit(self.engine.session, self._batch_no, batch)
 
+    def repeat(self) -> None:
+        """Commit the next batch under the number of the last one."""
+        self._batch_no -= 1
+
     async def apply(self, *commands: Command) -> Outcome:
         """Commit one transition, and give its outcome."""
         return (await self.batch(commands)).outcomes[0]
@@ -133,10 +137,11 @@ class Stage:
         limit: int = 10,
         now: int = NOW,
         session: Session | None = None,
+        kept: Mapping[UUID, int] = NOTHING_KEPT,
     ) -> list[Claimed]:
         """Dequeue for the worker, or for another session."""
         taker = (session or self.worker).session
-        return await self.store.dequeue(taker, queues, known, limit, now)
+        return await self.store.dequeue(taker, queues, known, limit, now, kept=kept)
 
     async def own(self, **how: Any) -> Claimed:
         """Create an execution that the worker owns."""
