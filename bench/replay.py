@@ -14,6 +14,8 @@ from bench.measurement import Bench, check
 from bench.waking import until_suspended, wake
 from bench.workloads import registry, stage
 
+COLD = perdure.EngineConfig(warm_executions=0)
+
 
 def measure_replay(bench: Bench) -> dict[str, float]:
     """Measure the replay of an execution of 10,000 steps."""
@@ -22,7 +24,7 @@ def measure_replay(bench: Bench) -> dict[str, float]:
 
 async def _replay(bench: Bench) -> float:
     steps, replays = bench.pick(10_000, 300), bench.pick(7, 1)
-    async with perdure.open(bench.url(), registry) as engine, engine.worker():
+    async with perdure.open(bench.url(), registry, config=COLD) as engine, engine.worker():
         eid = await engine.start("long_then_listen", steps)
         await until_suspended(engine, 1)
         taken = [await wake(engine, eid, number) for number in range(replays)]

@@ -1,7 +1,7 @@
 """Who waits for something to change? Readers, workers and callers that wait for an end.
 
 Within the process a commit tells at once. What other processes write is seen by asking the store
-whether anything changed: every 20 ms, and every 50 ms when nothing has changed for 2 seconds, since
+whether anything changed: every 20 ms, and every 60 ms when nothing has changed for 2 seconds, since
 most of the cost is to wake up at all.
 """
 
@@ -21,7 +21,7 @@ from perdure.runtime.trouble import Trouble
 
 POLL_S = 0.02
 QUIET_POLLS = 100
-QUIET_POLL_S = 0.05
+QUIET_POLL_S = 0.06
 RETRY_S = 0.5
 
 End = asyncio.Future[ExecutionRow | None]
