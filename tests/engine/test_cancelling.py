@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -22,17 +23,20 @@ from perdure import (
     UnknownExecution,
 )
 from perdure.testing import EngineUnderTest, engine_under_test
-from tests.engine.cluster import Gate, cluster, gated_steps, nothing_left, running
+from tests.engine.cluster import Gate, cluster, gated_steps, nothing_left, running, until
 from tests.engine.support import Runs, appends, trace_of
 
 ADA = Actor.human("ada@example.com")
 
 
 async def cancel_in(under: EngineUnderTest, gate: Gate, eid: UUID) -> None:
-    """Ask for a cancel while a step stands at a gate, then let the step go on."""
+    """Ask for a cancel while a step stands at a gate; let it go on when its owner knows of that."""
     async with running(under):
         await gate.entered.wait()
         await under.engine.cancel(eid, reason="enough", by=ADA)
+        assert under.worker is not None
+        runner = under.worker._runners[eid]  # noqa: SLF001 - nobody else says what it knows
+        await until(lambda: runner.cancelling.request is not None)
         gate.opened.set()
         await under.engine.wait(eid)
 
@@ -469,9 +473,55 @@ async def test_a_cancel_during_a_drain_is_delivered_elsewhere(url: str) -> None:
             assert process.worker is not None
             draining = asyncio.ensure_future(process.worker.drain())
             await process.engine.cancel(eid)
+            runner = process.worker._runners[eid]  # noqa: SLF001
+            await until(lambda: runner.cancelling.request is not None)
             gate.opened.set()
             await draining
         heir = await machines.boot()
         await heir.run_until_idle()
         assert await heir.engine.status(eid) == "cancelled"
         assert runs == {"first": 1}
+
+
+async def test_a_function_that_continues_after_a_cancel_is_cancelled(url: str) -> None:
+    registry = Registry()
+
+    @registry.workflow("loop", version="1")
+    async def loop(ctx: Context) -> None:
+        with suppress(Cancelled):
+            await ctx.sleep(3600)
+        ctx.continue_as()
+
+    async with engine_under_test(registry, url=url) as under:
+        eid = await under.engine.start(loop)
+        await under.run_until_idle()
+        await under.engine.cancel(eid)
+        await under.run_until_idle()
+        assert await under.engine.status(eid) == "cancelled"
+        assert len((await under.engine.executions()).items) == 1
+
+
+@pytest.mark.parametrize("how", ["cancel", "terminate", "fail"])
+async def test_no_frame_seems_to_wait_when_its_execution_has_ended(url: str, how: str) -> None:
+    registry = Registry()
+
+    @registry.workflow("waits", version="1")
+    async def waits(ctx: Context) -> None:
+        ctx.receive("never")
+        await ctx.receive("x")
+        raise ValueError("enough")
+
+    async with engine_under_test(registry, url=url) as under:
+        eid = await under.engine.start(waits)
+        await under.run_until_idle()
+        if how == "fail":
+            await under.engine.signal(eid, "x", 1)
+        else:
+            await getattr(under.engine, how)(eid)
+        await under.run_until_idle()
+        tree = await under.engine.frames(eid)
+        left = {"cancel": "cancelled", "terminate": "terminated", "fail": "abandoned"}[how]
+        ended = "completed" if how == "fail" else left
+        assert [frame.status for frame in tree.children] == [left, ended]
+        assert {frame.waits_on for frame in tree.children} == {None}
+        assert tree.status == ("failed" if how == "fail" else left)

@@ -369,3 +369,21 @@ async def test_the_end_of_a_child_whose_parent_is_gone_is_no_error(url: str) -> 
         assert await under.engine.result(child.eid) == 5
         assert await trace_of(under, eid) == before
         assert await nothing_left(under.engine.store)
+
+
+async def test_a_child_that_is_to_live_on_is_started_even_if_nobody_awaits_it(url: str) -> None:
+    registry = family(Runs())
+
+    @registry.workflow("leaves", version="1")
+    async def leaves(ctx: Context) -> str:
+        ctx.child("the.leaf", 3, key="tied")
+        ctx.child("the.leaf", 4, key="free", on_parent_cancel="abandon")
+        return "left"
+
+    async with engine_under_test(registry, url=url) as under:
+        eid = await under.engine.start(leaves)
+        await under.run_until_idle()
+        assert await under.engine.result(eid) == "left"
+        (child,) = await children(under, eid)
+        assert (child.parent.fid, child.result) == ("root/leaf:free", 16)
+        assert await nothing_left(under.engine.store)

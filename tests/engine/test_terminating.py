@@ -82,6 +82,7 @@ async def test_an_owner_is_fenced_and_stops_at_once(url: str) -> None:
         for terminator in (owner, operator):
             eid = await owner.engine.start(two)
             async with running(owner):
+                await entry_of(owner.engine, eid, "frame.started", "root/first#0")
                 await gate.entered.wait()
                 await terminator.engine.terminate(eid)
                 if terminator is operator:
@@ -111,7 +112,7 @@ async def test_what_an_owner_writes_after_it_is_refused(url: str) -> None:
         owner, operator = await machines.boot(), await machines.boot(worker=False)
         eid = await owner.engine.start(two)
         async with running(owner) as task:
-            await gate.entered.wait()
+            await entry_of(owner.engine, eid, "frame.started", "root/first#0")
             await operator.engine.terminate(eid)
             gate.opened.set()
             await task

@@ -220,8 +220,8 @@ class FrameNode(msgspec.Struct, frozen=True, kw_only=True):
         fid: its id, for example ``root/charge#0``.
         kind: ``root``, ``step``, ``child``, ``receive`` or ``sleep``.
         name: the last segment without number or key.
-        status: ``running``, ``waiting``, ``completed``, ``failed``, ``abandoned``; of a child, too,
-            ``cancelled`` or ``terminated``.
+        status: ``running``, ``waiting``, ``completed``, ``failed``, ``abandoned``, ``cancelled`` or
+            ``terminated``; the last three also of what was open when its execution ended.
         attempts: how many attempts began.
         started_at: when the first attempt began.
         ended_at: when its outcome was appended, or ``None``.

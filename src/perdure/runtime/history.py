@@ -26,7 +26,7 @@ from perdure.model.entry import (
     payload,
     unpack,
 )
-from perdure.model.execution import ErrorInfo, ExecutionRow, FrameNode
+from perdure.model.execution import ErrorInfo, ExecutionRow, ExecutionStatus, FrameNode
 from perdure.model.ids import ROOT
 from perdure.model.instants import from_us
 from perdure.model.memo import WAITING_KINDS
@@ -85,6 +85,9 @@ class EntryReader:
         return Entry(seq, kind, fid, at, attempt, epoch, facts, provenance)
 
 
+_STOPPED = (ExecutionStatus.CANCELLED, ExecutionStatus.TERMINATED)
+
+
 class _Node:
     """A frame while its entries are read."""
 
@@ -103,6 +106,11 @@ class _Node:
 
     def close(self, status: str, at: int) -> None:
         self.status, self.ended_at, self.waits_on = status, from_us(at), None
+
+    def leave(self, status: str) -> None:
+        """The execution has ended: nothing comes of a frame that is still open."""
+        if self.ended_at is None:
+            self.status, self.waits_on = status, None
 
     def freeze(self) -> FrameNode:
         return FrameNode(
@@ -135,6 +143,10 @@ def frame_tree(row: ExecutionRow, rows: Sequence[JournalRow]) -> FrameNode:
                 _read(nodes, packed)
             elif isinstance(packed, ExecutionCompleted | ExecutionFailed):
                 root.ended_at = from_us(packed.at)
+    if row.status.terminal:
+        left = row.status if row.status in _STOPPED else "abandoned"
+        for node in nodes.values():
+            node.leave(str(left))
     return root.freeze()
 
 

@@ -352,7 +352,7 @@ class Runner:
                 continue
             if frame.effect is not None:
                 self._begin_effect(frame, frame.effect)
-            elif not ended:
+            elif not ended or (frame.child is not None and not frame.child.tied):
                 self._begin_frame(frame)
         if not ended:
             self.steps.request_held()
@@ -450,12 +450,12 @@ class Runner:
         assert root is not None  # noqa: S101 - what has ended was begun
         self.steps.drop_all()
         eid, epoch, error = self.eid, self.epoch, root.error
+        swallowed = error is None or isinstance(error, Cancelled | Continue)
+        if request is not None and self.cancelling.delivered and swallowed:
+            return barriers.cancel(eid, epoch, request, site=site, now=now)
         if isinstance(error, Continue):
             record = requests.successor(self.record, error.encoded, by=self.actor, now=now)
             returned = self.waiting.mailbox.returned
             return barriers.succession(eid, epoch, record, returned, site=site, now=now)
-        swallowed = error is None or isinstance(error, Cancelled)
-        if request is not None and self.cancelling.delivered and swallowed:
-            return barriers.cancel(eid, epoch, request, site=site, now=now)
         workflow = self.record.workflow
         return barriers.end(eid, epoch, workflow, root.value, error, site=site, now=now)

@@ -1,7 +1,8 @@
 """How does a function act on the rest of the system? Children, messages, announcements, claims.
 
 An effect is a step of the engine's own: it and its memo are one transaction, so it happens exactly
-once. Unlike other frames an effect counts even if the function returns without awaiting it.
+once. Unlike other frames an effect counts even if the function returns without awaiting it; so does
+the start of a child that is to live on.
 """
 
 from __future__ import annotations
