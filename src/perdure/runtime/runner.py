@@ -135,7 +135,7 @@ class Runner:
             elif frame is not None and not frame.done:
                 self._deliver_recorded(frame)
             self.driver.run()
-        self._begin_opened()
+        self.begin_opened()
 
     def resume(self, claimed: Claimed) -> None:
         """Go on with what was kept, as `claimed` says that nobody had it meanwhile."""
@@ -298,7 +298,7 @@ class Runner:
                 elif not delivery.frame.done:
                     delivery.frame.resolve(delivery.value, delivery.error)
                 self.driver.run()
-            self._begin_opened()
+            self.begin_opened()
             self.advance()
         elif outcome.code == "wake":
             self.journal.take_back()
@@ -340,12 +340,14 @@ class Runner:
 
     # -- frames ------------------------------------------------------------------------------
 
-    def _begin_opened(self) -> None:
+    def begin_opened(self) -> None:
         """Begin the frames that the last drives opened, and those that waited for durability."""
+        ended = self.driver.ended
+        if self.waiting.told and not ended:
+            return
         opened, self._opened = self._opened, []
         if not self.alive or self.driver.stopped is not None:
             return
-        ended = self.driver.ended
         cancel = self.cancelling
         for frame in opened:
             if frame.done or (cancel.request is not None and cancel.holds(frame)):

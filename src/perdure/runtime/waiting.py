@@ -34,6 +34,8 @@ class Waiting:
         mailbox: the messages that are unread.
         wake: the wake counter that was read with, or before, the messages.
         looking: whether a look is under way.
+        told: whether something has reached the execution that was not read yet: maybe a cancel, so
+            no frame begins before it is.
         alarm: what rings when the next wait is due, if any.
     """
 
@@ -49,6 +51,7 @@ class Waiting:
     def acquired(self, mail: Mail) -> None:
         """Begin under a new epoch, with the mail of the acquisition."""
         self.looking = False
+        self.told = False
         self._look_again = False
         self._asked: set[str] = set()
         self._heard: set[str] = set()
@@ -68,6 +71,7 @@ class Waiting:
         A message on a global channel does not raise the counter of an execution that is owned.
         """
         if self._runner.alive and (wake != self.wake or self.waits.global_channels):
+            self.told = True
             self.look()
 
     def hear(self, channels: tuple[str, ...]) -> None:
@@ -96,12 +100,15 @@ class Waiting:
         self._heard |= self._asked
         if self._look_again:
             self.look()
+        else:
+            self.told = False
         if not runner.alive:
             return
         if mail is not None:
             self._accept(mail)
         if not runner.giving_up and runner.driver.stopped is None:
             self.serve()
+            runner.begin_opened()
         runner.advance()
 
     def _accept(self, mail: Mail) -> None:
