@@ -8,13 +8,14 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perdure import Cancelled, ChildFailed, Context, Registry, StepFailed
+from perdure import Cancelled, ChildFailed, Context, EngineConfig, Registry, StepFailed
 from perdure.model.entry import FrameCompleted, FrameFulfilled, FrameStarted, unpack
 from perdure.model.execution import ExecutionRow
-from perdure.testing import EngineUnderTest
+from perdure.testing import EngineUnderTest, engine_under_test
 from tests.engine.support import Machine, trace
 from tests.engine.test_order import INLINE, STEPS, Program, wait_turns
 from tests.replay.history import record, replay
@@ -210,3 +211,38 @@ def test_a_random_tree_ends_well_wherever_its_process_dies(
 ) -> None:
     """Journals only grow, no effect is lost or doubled, and each journal replays to its end."""
     asyncio.run(check(program, crash_at, cancel_after, "memory:"))
+
+
+async def journals(program: Program, warm_executions: int, cancel_after: int | None) -> list[str]:
+    """Run a tree in one process, and give all its journals, by the place in the tree."""
+    config = EngineConfig(drain=0, warm_executions=warm_executions)
+    async with engine_under_test(trees(), config=config) as under:
+        root = await under.engine.start("tree", program)
+        await finish(under, root, cancel_after)
+        rows = {row.eid: row for row in await rows_of(under)}
+
+        def place(row: ExecutionRow) -> str:
+            parent = row.parent
+            return "" if parent is None else f"{place(rows[parent.eid])} {parent.fid}"
+
+        return [
+            f"{place(row)}: {trace(await under.engine.journal(row.eid))}"
+            for row in sorted(rows.values(), key=place)
+        ]
+
+
+@pytest.mark.cold  # it sets both modes itself
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(program=programs(2), cancel_after=st.none() | st.sampled_from([0, 30, 1800]))
+def test_a_journal_does_not_show_whether_its_execution_was_kept(
+    program: Program, cancel_after: int | None
+) -> None:
+    async def check_both() -> None:
+        cold = await journals(program, 0, cancel_after)
+        assert await journals(program, 1_000, cancel_after) == cold
+
+    asyncio.run(check_both())
