@@ -107,10 +107,10 @@ class _Node:
     def close(self, status: str, at: int) -> None:
         self.status, self.ended_at, self.waits_on = status, from_us(at), None
 
-    def leave(self, status: str) -> None:
+    def leave(self, status: str, at: datetime | None) -> None:
         """The execution has ended: nothing comes of a frame that is still open."""
         if self.ended_at is None:
-            self.status, self.waits_on = status, None
+            self.status, self.ended_at, self.waits_on = status, at, None
 
     def freeze(self) -> FrameNode:
         return FrameNode(
@@ -146,7 +146,7 @@ def frame_tree(row: ExecutionRow, rows: Sequence[JournalRow]) -> FrameNode:
     if row.status.terminal:
         left = row.status if row.status in _STOPPED else "abandoned"
         for node in nodes.values():
-            node.leave(str(left))
+            node.leave(str(left), row.ended_at)
     return root.freeze()
 
 

@@ -14,7 +14,7 @@ from perdure.surfaces.cli.typed import read_eid, read_instant, read_pairs
 
 OneArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[EID]", help="The id of the execution; or give a filter instead."),
+    typer.Argument(metavar="EID", help="The id of the execution; or give a filter instead."),
 ]
 StatusOption = Annotated[
     list[str] | None,

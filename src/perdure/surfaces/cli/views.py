@@ -152,7 +152,7 @@ class JournalView:
         self._out.line(
             assemble(
                 (f"{entry.seq:>4}  {time}  ", "dim"),
-                (f"{entry.type:<19}  ", STATUS_STYLES.get(verb, "")),
+                (f"{entry.type:<20}  ", STATUS_STYLES.get(verb, "")),
                 f"{entry.fid:<{self._fid_width}}  ",
                 f"{attempt}{facts}",
             )
