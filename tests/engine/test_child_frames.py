@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -19,8 +20,9 @@ from perdure import (
     StartOptions,
     UnknownWorkflow,
 )
+from perdure.ports.commands import Command, CreateExecution, EndExecution
 from perdure.testing import EngineUnderTest, engine_under_test
-from tests.engine.cluster import cluster, nothing_left
+from tests.engine.cluster import cluster, holds, nothing_left, retrying
 from tests.engine.support import Runs, trace_of
 
 
@@ -387,3 +389,36 @@ async def test_a_child_that_is_to_live_on_is_started_even_if_nobody_awaits_it(ur
         (child,) = await children(under, eid)
         assert (child.parent.fid, child.result) == ("root/leaf:free", 16)
         assert await nothing_left(under.engine.store)
+
+
+@pytest.mark.parametrize("kind", [CreateExecution, EndExecution], ids=["its start", "its end"])
+@pytest.mark.parametrize("lost", ["never applied", "answer lost"])
+async def test_no_trouble_with_the_store_loses_or_doubles_a_child(
+    url: str, kind: type, lost: str
+) -> None:
+    runs = Runs()
+    async with cluster(family(runs), url) as machines:
+        process = await machines.boot()
+        eid = await process.engine.start("one", 3)
+
+        async def trouble(commands: list[Command]) -> None:
+            if not holds(commands, kind):
+                return
+            process.wire.before_commit = None
+            if lost == "answer lost":
+                process.wire.answers_lost = 1
+            else:
+                process.wire.down = True
+                asyncio.get_running_loop().call_later(0.05, up)
+
+        def up() -> None:
+            process.wire.down = False
+
+        process.wire.before_commit = trouble
+        async with retrying(machines.clock):
+            await process.run_until_idle()
+        assert await process.engine.result(eid) == [9, True, 7]
+        assert runs["leaf"] == 1
+        assert len(await children(process, eid)) == 2
+        assert "FF" not in await trace_of(process, eid)
+        assert await nothing_left(machines.store)

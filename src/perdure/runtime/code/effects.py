@@ -237,12 +237,17 @@ class Effects(Opening):
         return self._effect(Frame(fid, "step", name, digest), command)
 
     def announce(
-        self, type_: str, payload: Any = None, *, name: str | None = None, key: str | None = None
+        self,
+        type: str,  # noqa: A002 - the word for it
+        payload: Any = None,
+        *,
+        name: str | None = None,
+        key: str | None = None,
     ) -> Frame[int]:
         """Append an entry of your own to the control log, exactly once.
 
         Args:
-            type_: what it is about; the entry's type is ``announce.{type_}``.
+            type: what it is about; the entry's type is ``announce.{type}``.
             payload: any JSON value.
             name: the name in the frame id; ``announce`` if it is not given.
             key: makes the frame id ``root/{name}:{key}``.
@@ -251,28 +256,25 @@ class Effects(Opening):
             Something to await: the position of the entry in the control log.
         """
         fid, name = self._name("announce", "announce" if name is None else name, key)
-        check_name("announcement type", type_, CHANNEL)
+        check_name("announcement type", type, CHANNEL)
         encoded = bytes(codec.encode(fid, payload))
-        digest = codec.digest(fid, (type_, payload))
+        digest = codec.digest(fid, (type, payload))
         runner = self._runner
 
         def command(now: int) -> Command:
-            return Announce(runner.eid, runner.epoch, fid, type_, encoded, now)
+            return Announce(runner.eid, runner.epoch, fid, type, encoded, now)
 
         return self._effect(Frame(fid, "step", name, digest), command)
 
-    def claim(
-        self, claim_key: str, value: Any, *, name: str | None = None, key: str | None = None
-    ) -> Frame[tuple[bool, Any]]:
+    def claim(self, key: str, value: Any, *, name: str | None = None) -> Frame[tuple[bool, Any]]:
         """Put a value under a key that all executions of the store share, unless it is taken.
 
         Exactly one caller wins; everybody learns the winner's value.
 
         Args:
-            claim_key: a text of at most 512 characters.
+            key: a text of at most 512 characters.
             value: any JSON value.
             name: the name in the frame id; ``claim`` if it is not given.
-            key: makes the frame id ``root/{name}:{key}``.
 
         Returns:
             Something to await: whether this frame won, and the value under the key.
@@ -280,15 +282,13 @@ class Effects(Opening):
         Raises:
             NotSerializable: at once, if the value is not JSON.
         """
-        fid, name = self._name("claim", "claim" if name is None else name, key)
-        check_name("claim key", claim_key, CLAIM_KEY)
+        fid, name = self._name("claim", "claim" if name is None else name, None)
+        check_name("claim key", key, CLAIM_KEY)
         encoded = bytes(codec.encode(fid, value))
-        frame: Frame[tuple[bool, Any]] = Frame(
-            fid, "step", name, codec.digest(fid, (claim_key, value))
-        )
+        frame: Frame[tuple[bool, Any]] = Frame(fid, "step", name, codec.digest(fid, (key, value)))
         frame.decoder = _decode_claim
         eid = self._runner.eid
-        return self._effect(frame, lambda now: Claim(claim_key, eid, encoded, now))
+        return self._effect(frame, lambda now: Claim(key, eid, encoded, now))
 
     def _effect(self, frame: Frame[T], command: Callable[[int], Command]) -> Frame[T]:
         frame.effect = command
