@@ -299,3 +299,30 @@ async def test_a_commit_carries_what_the_effect_needs_and_no_more(url: str) -> N
         appends = [c for c in process.wire.applied if isinstance(c, Append) and c.memos]
         assert len(appends) == 1
         assert [index for index, _ in appends[0].memos] == [1, 3]
+
+
+async def test_an_effect_whose_branch_loses_has_happened_all_the_same(url: str) -> None:
+    """Both are durable at once, and one of them is delivered first, also on a replay."""
+    registry = Registry()
+
+    @registry.workflow("race", version="1")
+    async def race(ctx: Context) -> list[Any]:
+        async def say(what: str) -> int:
+            return await ctx.send("x", what)
+
+        place, seq = await ctx.select(say("one"), say("two"))
+        found = [await ctx.receive("x") for _ in range(2)]
+        await ctx.receive("go")
+        return [place, seq, [m.payload for m in found if m is not None]]
+
+    async with engine_under_test(registry, url=url) as under:
+        eid = await under.engine.start(race)
+        await under.run_until_idle()
+        before = await trace_of(under, eid)
+        assert before.startswith("XS FS send#0/1 FC send#0 FS send#1/1 FC send#1 FA send#1 FS rec")
+        await under.kill_worker()
+        await under.start_worker()
+        await under.engine.signal(eid, "go", None)
+        await under.run_until_idle()
+        assert await under.engine.result(eid) == [0, 1, ["one", "two"]]
+        assert await trace_of(under, eid) == f"{before} | XR(2,message) CL receive#2 XC"

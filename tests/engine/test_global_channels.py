@@ -80,6 +80,29 @@ async def test_a_channel_of_an_execution_and_a_global_one_of_that_name_never_mee
         assert await result_of(under, eid) == ["for you", "for all"]
 
 
+async def test_what_was_read_on_one_of_the_two_is_not_read_on_the_other(url: str) -> None:
+    """Their numbers are counted apart, also by a replay."""
+    registry = Registry()
+
+    @registry.workflow("both", version="1")
+    async def both(ctx: Context) -> list[Any]:
+        first = await ctx.receive("news", scope="global")
+        second = await ctx.receive("news")
+        third = await ctx.receive("news", scope="global")
+        return [m.payload for m in (first, second, third) if m is not None]
+
+    async with engine_under_test(registry, url=url) as under:
+        eid = await under.engine.start(both)
+        for number in (1, 2):
+            await under.engine.broadcast("news", number)
+        await under.run_until_idle()
+        await under.kill_worker()
+        await under.start_worker()
+        await under.engine.signal(eid, "news", "own")
+        await under.run_until_idle()
+        assert await result_of(under, eid) == [1, "own", 2]
+
+
 async def test_a_timeout_of_zero_looks_before_it_gives_up(url: str) -> None:
     async with engine_under_test(readers(), url=url) as under:
         nothing = await under.engine.start("read", 1, 0)
