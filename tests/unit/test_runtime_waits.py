@@ -175,9 +175,9 @@ class Rested(SimpleNamespace):
         self.discarded = True
 
 
-def rested(epoch: int = 1, eid: UUID | None = None) -> Any:
+def rested(epoch: int = 1, eid: UUID | None = None, size: int = 1) -> Any:
     """Make a runner that rests."""
-    return Rested(eid=eid or uuid4(), epoch=epoch, discarded=False)
+    return Rested(eid=eid or uuid4(), epoch=epoch, size=size, discarded=False)
 
 
 def test_the_one_that_was_kept_longest_goes_first() -> None:
@@ -200,6 +200,19 @@ def test_a_later_one_of_the_same_execution_takes_the_place() -> None:
     kept.add(cast("Any", first))
     kept.add(cast("Any", second))
     assert (first.discarded, second.discarded, kept.epochs) == (True, False, {eid: 2})
+
+
+def test_large_executions_take_the_room_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.runtime.kept.FRAMES_MAX", 100)
+    kept = Kept(1_000)
+    runners = [rested(size=size) for size in (10, 60, 50, 101)]
+    for runner in runners[:3]:
+        kept.add(cast("Any", runner))
+    assert [runner.discarded for runner in runners[:3]] == [True, True, False]
+    kept.take(runners[2].eid)
+    kept.add(cast("Any", runners[0]))
+    kept.add(cast("Any", runners[3]))
+    assert (runners[3].discarded, kept.epochs) == (True, {})
 
 
 def test_nothing_is_kept_if_that_is_set_so() -> None:

@@ -13,7 +13,7 @@ class EngineConfig:
 
     Attributes:
         warm_executions: how many suspended executions a worker keeps in memory, so that they go on
-            without a replay; 0 keeps none.
+            without a replay; 0 keeps none. Together they have at most 100,000 frames.
         session_ttl: seconds after which a worker that does not beat counts as dead; it beats every
             third of it.
         max_recoveries: how often an execution is recovered without an outcome in between before it

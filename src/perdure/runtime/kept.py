@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from perdure.runtime.runner import Runner
 
 
+FRAMES_MAX = 100_000
+"""How many frames all kept executions have at most: each holds a value, and about a kilobyte."""
+
+
 class Kept:
     """The runners of suspended executions, those used last; the others are discarded.
 
@@ -24,23 +28,25 @@ class Kept:
         """Keep at most `size`."""
         self._size = size
         self._runners: dict[UUID, Runner] = {}
+        self._frames = 0
         self.epochs: dict[UUID, int] = {}
 
     def add(self, runner: Runner) -> None:
-        """Keep a runner; the one that was kept for longest may have to go."""
+        """Keep a runner; those that were kept for longest may have to go."""
         self.discard(runner.eid)
-        if not self._size:
-            runner.discard()
-            return
         self._runners[runner.eid] = runner
+        self._frames += runner.size
         self.epochs[runner.eid] = runner.epoch
-        if len(self._runners) > self._size:
+        while len(self._runners) > self._size or self._frames > FRAMES_MAX:
             self.discard(next(iter(self._runners)))
 
     def take(self, eid: UUID) -> Runner | None:
         """Take a runner out, if it is kept."""
         self.epochs.pop(eid, None)
-        return self._runners.pop(eid, None)
+        runner = self._runners.pop(eid, None)
+        if runner is not None:
+            self._frames -= runner.size
+        return runner
 
     def discard(self, eid: UUID) -> None:
         """Throw away what is kept of an execution, if anything is."""

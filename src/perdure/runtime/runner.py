@@ -210,6 +210,11 @@ class Runner:
         waits = self.steps.running_unshielded or self.journal.undelivered
         return bool(waits or self.draining or not self._begun)
 
+    @property
+    def size(self) -> int:
+        """How many frames it has in memory."""
+        return len(self._frames)
+
     def open_frames(self) -> list[Frame[Any]]:
         """Give the frames that are open, in the order of their calls."""
         return [frame for frame in self._frames.values() if not frame.done]
