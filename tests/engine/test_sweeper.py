@@ -16,7 +16,7 @@ from perdure.ports.commands import CreateExecution, ExpireSession, FireTimers, R
 from perdure.runtime.upkeep.service import Service
 from perdure.runtime.upkeep.sweeper import Sweeper
 from perdure.testing import ManualClock
-from tests.engine.cluster import Process, cluster, nothing_left, retrying, turns
+from tests.engine.cluster import Process, cluster, nothing_left, retrying, turns, until
 from tests.engine.support import Runs, trace
 
 SECOND = timedelta(seconds=1)
@@ -245,3 +245,25 @@ async def test_only_sessions_that_stand_still_expire(url: str) -> None:
         live = [session.session for session in await machines.store.sessions()]
         assert live == [beating.worker.session]
         assert commands_of(beating, CreateExecution) == []
+
+
+async def test_a_timer_that_is_due_before_the_next_pass_fires_in_time(url: str) -> None:
+    """A nap of a fifth of a second does not take the second between two passes."""
+    registry = Registry()
+
+    @registry.workflow("nap", version="1")
+    async def nap(ctx: Context) -> str:
+        await ctx.sleep(0.2)
+        return "awake"
+
+    async with cluster(registry, url) as machines:
+        process = await machines.boot(worker=False)
+        clock, fifth = machines.clock, timedelta(seconds=0.2)
+        async with process.engine.worker():
+            await until(lambda: clock.next_due() is not None)  # the sweeper pauses
+            eid = await process.engine.start(nap)
+            due = clock.now() + fifth
+            await until(lambda: clock.next_due() == due)
+            clock.advance(fifth)
+            assert (await process.engine.wait(eid)).result == "awake"
+        assert clock.now() == due

@@ -317,6 +317,8 @@ class Runner:
     def _gave_up(self, barrier: Barrier) -> None:
         """The execution is not owned any more; if it is only suspended it may be kept."""
         if isinstance(barrier.guard, Suspend) and self.driver.stopped is None:
+            if barrier.guard.timers:
+                self._worker.sweeper.expect(barrier.guard.timers[0].due)
             self.waiting.waits.mark()
             self._rest()
             self._worker.released(self)

@@ -22,6 +22,7 @@ class Service:
         """Prepare a service that waits on `clock` between its passes."""
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
 
     async def run_once(self) -> int:
         """Make one pass, and tell how much it did."""
@@ -44,12 +45,32 @@ class Service:
             task.cancel()
             await asyncio.wait([task])
 
+    def hurry(self) -> None:
+        """Ask again how long to wait: there is less time than it seemed."""
+        self._hurry.set()
+
+    async def _wait(self, seconds: float) -> bool:
+        """Wait until the next pass, or until there is less time; tell whether it is time."""
+        waits = [
+            asyncio.ensure_future(self._clock.sleep(seconds)),
+            asyncio.ensure_future(self._hurry.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return waits[0].done()
+        finally:
+            for wait in waits:
+                wait.cancel()
+
     async def _run(self) -> None:
         trouble = Trouble(log, f"{type(self).__name__}: ")
         while True:
+            self._hurry.clear()
             try:
                 await self.run_once()
-                seconds = await self.pause()
+                while not await self._wait(await self.pause()):
+                    self._hurry.clear()
+                continue
             except StoreUnavailable as error:
                 trouble.tell(error)
                 seconds = 1.0

@@ -1,4 +1,4 @@
-"""Who wakes what sleeps and recovers what died? The sweeper, every second, on any worker.
+"""Who wakes what sleeps and recovers what died? The sweeper, at least every second, on any worker.
 
 It fires due timers of suspended executions, promotes delayed tasks, terminates executions that have
 taken too long, and expires sessions whose beat it has watched stand still for a whole time to live,
@@ -34,6 +34,7 @@ class Sweeper(Service):
         self._seen: dict[int, tuple[int, float, float]] = {}
         self._repaired = False
         self._due: int | None = None  # what the last pass found to be due next
+        self._expected: int | None = None  # the first of the timers that were set since
 
     async def run_once(self) -> int:
         """Make one pass.
@@ -45,6 +46,7 @@ class Sweeper(Service):
         if not self._repaired:
             done += await self._repeat(RepairPending(self._now(), LIMIT), LIMIT)
             self._repaired = True
+        self._expected = None
         self._due = await self._store.next_due()
         if self._due is not None and self._due <= self._now():
             done += await self._repeat(FireTimers(self._now(), LIMIT), LIMIT)
@@ -52,10 +54,17 @@ class Sweeper(Service):
         return done
 
     async def pause(self) -> float:
-        """Wait a second, or less if the last pass found a timer that is due before."""
-        if self._due is None:
+        """Wait a second, or less if a timer is due before."""
+        dues = [due for due in (self._due, self._expected) if due is not None]
+        if not dues:
             return INTERVAL_S
-        return min(max((self._due - self._now()) / 1e6, 0.001), INTERVAL_S)
+        return min(max((min(dues) - self._now()) / 1e6, 0.001), INTERVAL_S)
+
+    def expect(self, due: int) -> None:
+        """Take notice of a timer that was set, so that it does not wait for the next pass."""
+        if all(known is None or due < known for known in (self._due, self._expected)):
+            self._expected = due
+            self.hurry()
 
     def next_expiry(self, *, besides: int) -> float | None:
         """Give the earliest instant of the monotonic clock at which another session may expire."""

@@ -65,7 +65,10 @@ def status(
         elif frames:
             views.show_frames(out, await engine.frames(wanted), engine.clock.now())
         else:
-            views.show_execution(out, await engine.execution(wanted), engine.clock.now())
+            row = await engine.execution(wanted)
+            if row.eid != wanted:
+                note(f"{wanted} continued as {row.eid}, which is shown")
+            views.show_execution(out, row, engine.clock.now())
 
     look(store, work, debug=debug)
 

@@ -50,7 +50,9 @@ ReasonOption = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.")
 ]
 
-One = Callable[[Engine, UUID], Awaitable[str]]
+Answer = tuple[str, dict[str, Any]]
+"""What is printed, and the document that says the same."""
+One = Callable[[Engine, UUID], Awaitable[Answer]]
 Many = Callable[[Engine, Filter], Awaitable[int]]
 
 
@@ -77,9 +79,9 @@ def cancel(
     which = _filter(status, workflow, tag, text, parent, since, until)
     actor = read_actor(by)
 
-    async def one(engine: Engine, wanted: UUID) -> str:
+    async def one(engine: Engine, wanted: UUID) -> Answer:
         await engine.cancel(wanted, reason=reason, by=actor)
-        return f"asked {wanted} to cancel"
+        return f"asked {wanted} to cancel", {"eid": wanted}
 
     async def many(engine: Engine, which: Filter) -> int:
         return await engine.cancel_many(reason=reason, by=actor, **which)
@@ -110,9 +112,9 @@ def terminate(
     which = _filter(status, workflow, tag, text, parent, since, until)
     actor = read_actor(by)
 
-    async def one(engine: Engine, wanted: UUID) -> str:
+    async def one(engine: Engine, wanted: UUID) -> Answer:
         await engine.terminate(wanted, reason=reason, by=actor)
-        return f"terminated {wanted}"
+        return f"terminated {wanted}", {"eid": wanted}
 
     async def many(engine: Engine, which: Filter) -> int:
         return await engine.terminate_many(reason=reason, by=actor, **which)
@@ -142,9 +144,9 @@ def resume(
     which = _filter(status, workflow, tag, text, parent, since, until)
     actor = read_actor(by)
 
-    async def one(engine: Engine, wanted: UUID) -> str:
+    async def one(engine: Engine, wanted: UUID) -> Answer:
         await engine.resume(wanted, by=actor)
-        return f"resumed {wanted}"
+        return f"resumed {wanted}", {"eid": wanted}
 
     async def many(engine: Engine, which: Filter) -> int:
         return await engine.resume_many(by=actor, **which)
@@ -173,8 +175,9 @@ def retry(
     which = _filter(None, workflow, tag, text, parent, since, until)
     actor = read_actor(by)
 
-    async def one(engine: Engine, wanted: UUID) -> str:
-        return str(await engine.retry_failed(wanted, by=actor))
+    async def one(engine: Engine, wanted: UUID) -> Answer:
+        copy = await engine.retry_failed(wanted, by=actor)
+        return str(copy), {"eid": copy}
 
     async def many(engine: Engine, which: Filter) -> int:
         return await engine.retry_failed_many(by=actor, **which)
@@ -216,8 +219,10 @@ def migrate(
         message = f"{' '.join(target)!r} is too much; give one id and the version"
         raise typer.BadParameter(message, param_hint="[EID] VERSION")
 
-    async def one(engine: Engine, wanted: UUID) -> str:
-        return f"{await engine.migrate(wanted, to, by=actor)} → {to}"
+    async def one(engine: Engine, wanted: UUID) -> Answer:
+        before = await engine.migrate(wanted, to, by=actor)
+        document = {"eid": wanted, "from_version": before, "version": to}
+        return f"{before} → {to}", document
 
     async def many(engine: Engine, which: Filter) -> int:
         return await engine.migrate_many(to, by=actor, **which)
@@ -292,7 +297,7 @@ def broadcast(
         if out.as_json:
             out.document({"seq": seq})
         elif out.terminal:
-            out.text(f"sent message {seq} on channel {channel}")
+            out.text(f"sent message {seq} on global channel {channel}")
         else:
             out.row(seq)
 
@@ -317,9 +322,9 @@ async def _tell(
 ) -> None:
     one, many = ways
     if wanted is not None:
-        told = await one(engine, wanted)
+        told, document = await one(engine, wanted)
         if out.as_json:
-            out.document({"done": told})
+            out.document(document)
         else:
             out.row(told)
         return

@@ -85,7 +85,13 @@ def read_filter(
 
 
 def read_one(eid: str | None, which: Filter) -> UUID | None:
-    """Read the id of the one execution that is meant; ``None`` if a filter names them."""
+    """Read the id of the one execution that is meant; ``None`` if a filter names them.
+
+    A text that is empty, as of a variable that is not set, is refused: it fits every execution.
+    """
+    if which.get("text") == "":
+        message = "the text is empty and fits every execution; give a part of what is meant"
+        raise typer.BadParameter(message, param_hint="--text")
     if (eid is None) == (not which):
         message = "say which executions are meant: give one id, or a filter, --workflow for example"
         raise typer.BadParameter(message, param_hint="EID")

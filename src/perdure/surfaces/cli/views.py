@@ -95,6 +95,8 @@ def show_execution(out: Output, row: ExecutionRow, now: datetime) -> None:
             if label != "updated" or row.ended_at is None
         }
         show_facts(out, {**who, **told, **where})
+        if row.blocked is not None:
+            out.text((f"once its cause is gone: perdure resume {row.eid}", "dim"))
     else:
         head = {"workflow": row.workflow, "version": row.version, "status": row.status.value}
         show_facts(

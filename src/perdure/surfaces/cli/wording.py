@@ -15,7 +15,7 @@ from perdure.model.execution import ErrorInfo, ExecutionRow, ExecutionStatus, Fr
 from perdure.model.provenance import describe_stop
 
 _KIB = 1024
-_OWN_CHANNEL = re.compile(r"\bchannel:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.")
+_OWN_CHANNEL = re.compile(r"^channel:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.")
 _UNITS = ((timedelta(days=1), "d"), (timedelta(hours=1), "h"), (timedelta(minutes=1), "min"))
 
 
@@ -123,7 +123,12 @@ def tags(row: ExecutionRow) -> str:
 
 def conditions(on: Sequence[str]) -> str:
     """Give what an execution waits on, its own channels by the names that it uses itself."""
-    return _OWN_CHANNEL.sub("channel:", ", ".join(on))
+    return ", ".join(_condition(one) for one in on)
+
+
+def _condition(on: str) -> str:
+    own = _OWN_CHANNEL.sub("channel:", on)
+    return f"{on} (global)" if own == on and on.startswith("channel:") else own
 
 
 def stopped(row: ExecutionRow) -> str:
@@ -200,6 +205,12 @@ def _who(given: dict[str, Any]) -> str:
     return f"by {given['by']['kind']}:{given['by']['id']}"
 
 
+def _forked(given: dict[str, Any]) -> str:
+    parts = [f"of {given['origin']} at {given['fid']}"]
+    parts += [f"{fid}={json_text(value)}" for fid, value in given["overrides"].items()]
+    return "  ".join(parts)
+
+
 def _completed(given: dict[str, Any]) -> str:
     if "continued_as" in given:
         return f"continued as {given['continued_as']}"
@@ -212,7 +223,7 @@ _MAIN_FACT: dict[str, Callable[[dict[str, Any]], str]] = {
     "execution.suspended": lambda given: conditions(given["on"]),
     "execution.cancelling": _who,
     "execution.migrated": lambda given: f"{given['from_version']} → {given['version']}",
-    "execution.forked": lambda given: f"of {given['origin']} at {given['fid']}",
+    "execution.forked": _forked,
     "execution.completed": _completed,
     "execution.cancelled": _who,
     "execution.terminated": _who,
@@ -238,7 +249,8 @@ def outcome(node: FrameNode) -> str:
     parts = []
     if node.waits_on is not None:
         own = node.waits_on == f"timer:{node.fid}"
-        parts.append(f"waits on {'timer' if own else conditions([node.waits_on])}")
+        waits_on = node.waits_on.split(", ")  # of the root all that its frames wait on
+        parts.append(f"waits on {'timer' if own else conditions(waits_on)}")
     if node.error is not None and node.status != "completed":
         parts.append(error_text(node.error))
     if node.status == "completed":
