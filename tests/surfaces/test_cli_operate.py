@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.surfaces.support import Cli, Filled, start_one_of_each
+from tests.surfaces.support import APP, Cli, Filled, on_terminal, plain, start_one_of_each
 
 NOBODY = str(uuid.uuid4())
 ON_ONE: list[list[str]] = [
@@ -19,13 +21,16 @@ ON_ONE: list[list[str]] = [
 ]
 
 
+ON_MANY = [["cancel"], ["terminate"], ["resume"], ["retry"], ["migrate", "1"]]
+
+
 @pytest.fixture
 def one_of_each(cli: Cli) -> Filled:
     """Give a store with one execution in each status, to be changed."""
     return start_one_of_each(cli)
 
 
-def status_of(cli: Cli, eid: str) -> dict[str, object]:
+def status_of(cli: Cli, eid: str) -> dict[str, Any]:
     """Give the document of an execution."""
     (document,) = cli.documents("status", eid)
     assert isinstance(document, dict)
@@ -40,20 +45,59 @@ def test_nobody_is_refused_and_a_bad_id_is_usage(filled: Filled, command: list[s
     assert "not an execution id" in cli.complaint(2, *wrong)
 
 
-@pytest.mark.parametrize("command", ["cancel", "terminate", "resume"])
+@pytest.mark.parametrize(
+    "command",
+    [*ON_ONE, *([*command, "--workflow", "x"] for command in ON_MANY), ["broadcast", "news"]],
+    ids="-".join,
+)
+def test_to_steer_does_not_create_a_store(cli: Cli, command: list[str]) -> None:
+    assert "no store at" in cli.complaint(1, *command)
+    assert not list(Path(cli.url.removeprefix("sqlite:///")).parent.iterdir())
+
+
+@pytest.mark.parametrize("command", ["cancel", "terminate", "resume", "migrate"])
 def test_what_has_ended_is_refused(filled: Filled, command: str) -> None:
-    sentence = filled.cli.complaint(1, command, filled.eids["completed"])
+    version = ["1"] if command == "migrate" else []
+    sentence = filled.cli.complaint(1, command, filled.eids["completed"], *version)
     assert "is completed already" in sentence
 
 
-@pytest.mark.parametrize("command", ["cancel", "terminate", "resume", "retry"])
+@pytest.mark.parametrize("command", ON_MANY, ids=lambda command: str(command[0]))
 def test_neither_an_id_nor_a_filter_is_usage_and_neither_are_both(
-    filled: Filled, command: str
+    filled: Filled, command: list[str]
 ) -> None:
-    cli = filled.cli
-    assert "give one id, or a filter" in cli.complaint(2, command)
-    both = (filled.eids["suspended"], "--workflow", "approve")
-    assert "give one id, or a filter" in cli.complaint(2, command, *both)
+    cli, (name, *rest) = filled.cli, command
+    assert "give one id, or a filter" in cli.complaint(2, *command)
+    both = (filled.eids["suspended"], *rest, "--workflow", "approve")
+    assert "give one id, or a filter" in cli.complaint(2, name, *both)
+
+
+@pytest.mark.parametrize("command", ON_MANY, ids=lambda command: str(command[0]))
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--text", ""], "fits every execution"),
+        (["--text", "", "--workflow", "approve"], "fits every execution"),
+        (["--tag", "customer"], "--tag"),
+        (["--parent", "me"], "--parent"),
+        (["--since", "yesterday"], "--since"),
+        (["--until", "tomorrow"], "--until"),
+    ],
+)
+def test_a_filter_that_cannot_be_meant_is_usage(
+    filled: Filled, command: list[str], options: list[str], named: str
+) -> None:
+    assert named in filled.cli.complaint(2, *command, *options)
+
+
+@pytest.mark.parametrize("command", ON_MANY, ids=lambda command: str(command[0]))
+def test_a_filter_that_names_nobody_is_done_with_none(filled: Filled, command: list[str]) -> None:
+    nobody = [
+        *(("--workflow", "x"), ("--tag", "customer=x"), ("--text", "nowhere")),
+        *(("--parent", NOBODY), ("--since", "2999-01-01"), ("--until", "1999-01-01")),
+    ]
+    for options in nobody:
+        assert filled.cli.done(*command, *options) == "0"
 
 
 def test_a_pending_execution_is_cancelled_at_once(one_of_each: Filled) -> None:
@@ -105,7 +149,7 @@ def test_resume_lets_a_worker_look_at_a_blocked_execution_again(one_of_each: Fil
     assert cli.done("resume", eid) == f"resumed {eid}"
     cli.run_worker()
     document = status_of(cli, eid)
-    assert (document["status"], document["epoch"]) == ("suspended", int(str(epoch)) + 1)
+    assert (document["status"], document["epoch"]) == ("suspended", epoch + 1)
     assert cli.done("resume", "--workflow", "block") == "1"
     assert cli.done("resume", "--workflow", "approve") == "0", "they are not blocked"
 
@@ -116,6 +160,9 @@ def test_a_failed_execution_is_retried_as_a_copy(one_of_each: Filled) -> None:
     assert status_of(cli, copy)["status"] == "pending"
     (line, *_) = cli.done("status", copy, "--journal").splitlines()
     assert f"of {eid}" in line
+    (document,) = cli.documents("retry", eid, "--by", "ada@example.com")
+    created_by = status_of(cli, document["eid"])["created_by"]
+    assert (created_by["kind"], created_by["id"]) == ("human", "ada@example.com")
     assert cli.done("retry", "--workflow", "fail") == "1"
     sentence = cli.complaint(1, "retry", one_of_each.eids["completed"])
     assert "only a failed one can be retried" in sentence
@@ -136,6 +183,39 @@ def test_migrate_prints_the_versions(one_of_each: Filled) -> None:
     assert "2 → 1" in journal
 
 
+def test_what_was_done_to_one_is_told_in_json(one_of_each: Filled) -> None:
+    cli, eid = one_of_each.cli, one_of_each.eids["suspended"]
+    versions = {"from_version": "2", "version": "1"}
+    assert cli.documents("migrate", eid, "1") == [{"eid": eid, **versions}]
+    for command in ("resume", "cancel", "terminate"):
+        assert cli.documents(command, eid) == [{"eid": eid}]
+
+
+def test_a_blocked_execution_is_shown_with_what_to_do(filled: Filled, tmp_path: Path) -> None:
+    eid, url = filled.eids["blocked"], filled.cli.url
+    _, shown = on_terminal("status", eid, "--store", url, cwd=tmp_path, columns=200)
+    assert f"perdure resume {eid}" in plain(shown).splitlines()[-1]
+    other = filled.eids["suspended"]
+    _, shown = on_terminal("status", other, "--store", url, cwd=tmp_path, columns=200)
+    assert "perdure resume" not in shown
+
+
+def test_a_terminal_is_told_in_sentences(one_of_each: Filled, tmp_path: Path) -> None:
+    cli, eid = one_of_each.cli, one_of_each.eids["suspended"]
+
+    def told(*args: str) -> str:
+        options = ("--store", cli.url, *(("--app", APP) if args[0] == "migrate" else ()))
+        code, shown = on_terminal(*args, *options, cwd=tmp_path, columns=80)
+        assert code == 0
+        return plain(shown)
+
+    assert told("migrate", eid, "1") == "2 → 1\n"
+    assert told("cancel", eid) == f"asked {eid} to cancel\n"
+    assert told("terminate", "--tag", "customer=acme") == "1 execution\n"
+    assert told("terminate", "--tag", "customer=acme") == "0 executions\n"
+    assert told("broadcast", "news", "1") == "sent message 1 on global channel news\n"
+
+
 def test_fork_prints_the_id_of_the_copy(one_of_each: Filled) -> None:
     cli, eid = one_of_each.cli, one_of_each.eids["completed"]
     copy = cli.done("fork", eid, "root/compose#0", "--override", 'root/compose#0="Hi"')
@@ -154,6 +234,12 @@ def test_a_fork_that_cannot_be_meant_is_refused(filled: Filled) -> None:
         assert "write FID=JSON" in sentence
     twice = ["--override", "root/compose#0=1"] * 2
     assert "given twice" in cli.complaint(2, "fork", eid, "root", *twice)
+
+
+def test_only_a_step_can_be_given_a_value(filled: Filled) -> None:
+    cli, eid = filled.cli, filled.eids["suspended"]
+    sentence = cli.complaint(2, "fork", eid, "root", "--override", "root/receive#0=1")
+    assert "is no step" in sentence
 
 
 def test_an_override_may_have_equals_signs_in_its_key(filled: Filled) -> None:
@@ -193,3 +279,8 @@ def test_a_continued_execution_names_its_successor(cli: Cli) -> None:
     assert rows[-1]["continued_as"] == rows[-2]["eid"]
     assert cli.done("result", eid) == "0"
     assert f"continued as {rows[-2]['eid']}" in cli.done("list", "--until", "0s")
+    result = cli("status", eid)
+    assert f"eid\t{rows[0]['eid']}" in result.stdout
+    assert result.stderr == f"{eid} continued as {rows[0]['eid']}, which is shown\n"
+    first = cli.done("status", eid, "--journal").splitlines()[-1]
+    assert first.endswith(f"continued as {rows[-2]['eid']}")

@@ -25,7 +25,10 @@ from tests.surfaces.support import (
     plain,
 )
 
-COMMANDS = ["init", "list", "result", "signal", "start", "status", "store", "watch", "worker"]
+COMMANDS = [
+    *("broadcast", "cancel", "fork", "init", "list", "migrate", "result", "resume", "retry"),
+    *("signal", "start", "status", "store", "terminate", "watch", "worker"),
+]
 
 
 def test_help_names_every_command(cli: Cli) -> None:

@@ -10,6 +10,8 @@ import pytest
 from perdure import Actor, Entry, Provenance
 from perdure.surfaces.cli import wording
 
+EID = "0190b0d5-6d2c-7c11-8b7e-6c2f0a9d3e55"
+ADA = {"kind": "human", "id": "ada@example.com"}
 AT = datetime(2030, 1, 31, 12, 0, 5, 250_000, tzinfo=timezone(timedelta(hours=1)))
 
 
@@ -84,8 +86,8 @@ def test_what_is_harmless_stays() -> None:
         ("execution.resumed", {"reason": "recovery", "epoch": 2}, "recovery"),
         (
             "execution.suspended",
-            {"on": ["channel:a", "timer:root/b#0"]},
-            "channel:a, timer:root/b#0",
+            {"on": [f"channel:{EID}.a", "channel:a", "timer:root/b#0", f"child:{EID}"]},
+            f"channel:a, channel:a (global), timer:root/b#0, child:{EID}",
         ),
         ("execution.suspended", {"on": ["operator"], "reason": "why"}, "operator  why"),
         ("execution.completed", {"value": None}, "null"),
@@ -103,12 +105,37 @@ def test_what_is_harmless_stays() -> None:
         ),
         (
             "frame.fulfilled",
-            {
-                "on": "channel:answer",
-                "message": {"payload": [1], "sent_by": {"kind": "human", "id": "ada@example.com"}},
-            },
+            {"on": f"channel:{EID}.answer", "message": {"payload": [1], "sent_by": ADA}},
             "channel:answer  [1] from human:ada@example.com",
         ),
+        (
+            "frame.fulfilled",
+            {"on": "channel:rates", "message": {"payload": [1], "sent_by": ADA}},
+            "channel:rates (global)  [1] from human:ada@example.com",
+        ),
+        (
+            "frame.fulfilled",
+            {"on": f"child:{EID}", "message": {"payload": {"status": "completed", "value": [1]}}},
+            f"child:{EID}  completed [1]",
+        ),
+        (
+            "frame.fulfilled",
+            {
+                "on": f"child:{EID}",
+                "message": {"payload": {"status": "failed", "error_type": "E", "message": "m"}},
+            },
+            f"child:{EID}  failed E: m",
+        ),
+        ("execution.cancelling", {"by": ADA}, "by human:ada@example.com"),
+        ("execution.cancelled", {"by": ADA, "reason": "why"}, "by human:ada@example.com  why"),
+        ("execution.terminated", {"by": ADA, "reason": "why"}, "by human:ada@example.com  why"),
+        ("execution.migrated", {"from_version": "1", "version": "2"}, "1 → 2"),
+        (
+            "execution.forked",
+            {"origin": EID, "fid": "root/a#0", "overrides": {"root/b#0": "x"}},
+            f'of {EID} at root/a#0  root/b#0="x"',
+        ),
+        ("execution.completed", {"value": None, "continued_as": EID}, f"continued as {EID}"),
         ("frame.abandoned", {"reason": "gather"}, "gather"),
         ("frame.invented", {"fields": [1]}, '{"fields":[1]}'),
     ],

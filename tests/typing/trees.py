@@ -61,6 +61,8 @@ async def wrong_effects(ctx: Context) -> None:
     await ctx.send("x", 1, scope="everywhere")  # type: ignore[arg-type]
     await ctx.receive("x", scope="everywhere")  # type: ignore[arg-type]
     await ctx.claim("key")  # type: ignore[call-arg]
+    await ctx.announce(7)  # type: ignore[arg-type]
+    await ctx.shield()  # type: ignore[misc]
 
 
 async def right_operators(engine: Engine, eid: UUID) -> None:
@@ -82,5 +84,7 @@ async def wrong_operators(engine: Engine, eid: UUID) -> None:
     await engine.migrate(eid)  # type: ignore[call-arg]
     await engine.migrate(eid, 2)  # type: ignore[arg-type]
     await engine.cancel_many(colour="red")  # type: ignore[call-arg]
+    await engine.cancel_many(workflow=7)  # type: ignore[arg-type]
+    await engine.resume_many(reason="why")  # type: ignore[call-arg]
     await engine.cancel_many("ship")  # type: ignore[call-arg]
     await engine.fork(eid)  # type: ignore[call-arg]
