@@ -108,15 +108,20 @@ class UnknownWorkflow(InvalidArgument):
 
 
 class DuplicateRegistration(InvalidArgument):
-    """The same workflow name and version was registered twice."""
+    """The same name and version of a workflow, or the same name of a step, was registered twice.
 
-    def __init__(self, workflow: str, version: str) -> None:
-        self.workflow = workflow
+    Attributes:
+        name: the name.
+        version: the version of a workflow; ``None`` for a step.
+    """
+
+    def __init__(self, name: str, version: str | None = None) -> None:
+        self.name = name
         self.version = version
-        super().__init__(
-            f"workflow {workflow!r} version {version!r} is registered already; "
-            "give the new function another version"
-        )
+        what, other = f"step {name!r}", "another name"
+        if version is not None:
+            what, other = f"workflow {name!r} version {version!r}", "another version"
+        super().__init__(f"{what} is registered already; give the new function {other}")
 
 
 class NotFound(PerdureError):

@@ -72,8 +72,13 @@ CASES: list[tuple[BaseException, dict[str, Any], list[str]]] = [
     ),
     (
         DuplicateRegistration("pay", "1"),
-        {"workflow": "pay", "version": "1"},
-        ["'pay' version '1'", "give the new function another version"],
+        {"name": "pay", "version": "1"},
+        ["workflow 'pay' version '1'", "give the new function another version"],
+    ),
+    (
+        DuplicateRegistration("charge"),
+        {"name": "charge", "version": None},
+        ["step 'charge'", "give the new function another name"],
     ),
     (UnknownExecution(EID), {"eid": EID}, [str(EID), "check the id and the store URL"]),
     (UnknownExecution("xyz"), {"eid": "xyz"}, ["xyz"]),

@@ -144,7 +144,7 @@ class FrameFailed(FrameEntry, frozen=True, array_like=True, tag="frame.failed", 
 
 
 class FrameSuspended(FrameEntry, frozen=True, array_like=True, tag="frame.suspended", gc=False):
-    """The frame waits on `on`: ``channel:{name}``, ``timer:{fid}`` or ``child:{eid}``."""
+    """The frame waits on `on`: a ``channel:``, ``timer:``, ``child:`` or ``step:`` and its name."""
 
     attempt: int
     on: str
@@ -152,7 +152,10 @@ class FrameSuspended(FrameEntry, frozen=True, array_like=True, tag="frame.suspen
 
 
 class FrameFulfilled(FrameEntry, frozen=True, array_like=True, tag="frame.fulfilled", gc=False):
-    """The condition is met; the consumed message, if any, is inside."""
+    """The condition is met; the consumed message, if any, is inside.
+
+    Of the outcome of a step that ran elsewhere it is without the value, which the memo holds.
+    """
 
     attempt: int
     on: str

@@ -226,6 +226,7 @@ class FrameNode(msgspec.Struct, frozen=True, kw_only=True):
         started_at: when the first attempt began.
         ended_at: when its outcome was appended, or ``None``.
         waits_on: what it waits on, or ``None``.
+        worker_id: who ran the last attempt of a step, or ``None``.
         value: the memo, the payload of the message it received, or the result of the child.
         error: the type and text of the last failure, or ``None``.
         children: the frames below it, in the order in which they began.
@@ -241,6 +242,7 @@ class FrameNode(msgspec.Struct, frozen=True, kw_only=True):
     waits_on: str | None
     value: Any
     error: ErrorInfo | None
+    worker_id: str | None = None
     children: tuple[FrameNode, ...] = ()
 
 

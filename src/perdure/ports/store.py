@@ -18,7 +18,7 @@ import msgspec
 from perdure.model.entry import PackedMessage
 from perdure.model.execution import Execution, ExecutionRow, ExecutionStatus, LeaseInfo, Page
 from perdure.model.provenance import Actor, Site
-from perdure.model.queue_task import TaskKind
+from perdure.model.queue_task import LeasedTask, QueueTask, TaskKind
 from perdure.ports.commands import Outcome, Transition
 
 NOTHING_KEPT: Mapping[UUID, int] = MappingProxyType({})
@@ -55,6 +55,15 @@ class SessionBeat(msgspec.Struct, frozen=True):
 
     session: int
     beat: int
+    ttl: float
+
+
+class LeaseBeat(msgspec.Struct, frozen=True):
+    """The lease of a task as a sweeper sees it: its renewal, and its time to live in seconds."""
+
+    task: int
+    epoch: int
+    renewal: int
     ttl: float
 
 
@@ -250,6 +259,18 @@ class Queues(Protocol):
         self, queues: Sequence[str], known: frozenset[tuple[str, str]]
     ) -> list[MissingWorkflow]:
         """Tell for which workflow versions outside `known` ready tasks wait on these queues."""
+
+    async def has_steps(self, queues: Sequence[str], steps: Sequence[str]) -> bool:
+        """Tell whether a task is ready on these queues that runs one of these steps."""
+
+    async def held(self, holder: str) -> list[LeasedTask]:
+        """List the tasks that somebody holds, oldest first."""
+
+    async def leases(self) -> list[LeaseBeat]:
+        """List the leases of tasks that are to be renewed; a sweeper watches them."""
+
+    async def queue_tasks(self, queue: str, limit: int) -> list[QueueTask]:
+        """List the tasks of a queue, ready, delayed and leased, by priority, then age."""
 
 
 class Reads(Protocol):

@@ -21,7 +21,7 @@ import msgspec
 
 from perdure.errors import InvalidArgument
 from perdure.model.entry import FrameFailed
-from perdure.model.retry import RetryPolicy
+from perdure.model.retry import NEVER_RETRIED, RetryPolicy, class_name
 from perdure.runtime.frames import StepCall
 from perdure.runtime.threads import Threads
 
@@ -193,10 +193,27 @@ def failure(
     retry: RetryPolicy, fid: str, number: int, error: BaseException, *, now: int
 ) -> FrameFailed:
     """Decide what a failed attempt means: whether another one follows, and when."""
+    again = retry.retries(error)
+    return failure_entry(retry, fid, number, describe_error(error), again=again, now=now)
+
+
+def failure_entry(
+    retry: RetryPolicy,
+    fid: str,
+    number: int,
+    error: tuple[str, str, str | None],
+    *,
+    again: bool,
+    now: int,
+) -> FrameFailed:
+    """Make the entry of a failed attempt whose error is described: class, text and traceback.
+
+    With `again` another attempt follows if one is left.
+    """
     delay = None
-    if retry.retries(error):
+    if again:
         delay = retry.delay_us(number, random.random())  # noqa: S311 - jitter, no secret
-    error_type, message, trace = describe_error(error)
+    error_type, message, trace = error
     return FrameFailed(
         now,
         fid,
@@ -207,6 +224,16 @@ def failure(
         retry_at=now + delay if delay else None,
         traceback=trace,
     )
+
+
+def is_final(error: BaseException) -> bool:
+    """Tell whether an error of this kind is never retried."""
+    return isinstance(error, NEVER_RETRIED)
+
+
+def describe_classes(error: BaseException) -> tuple[str, ...]:
+    """Name the class of an error and those above it, as `RetryPolicy` compares them elsewhere."""
+    return tuple(class_name(one) for one in type(error).__mro__[:-2])
 
 
 def describe_error(error: BaseException) -> tuple[str, str, str | None]:

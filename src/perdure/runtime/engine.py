@@ -37,7 +37,7 @@ from perdure.model.instants import duration_us
 from perdure.model.provenance import Actor, Site
 from perdure.ports.clock import Clock, now_us
 from perdure.ports.commands import CreateExecution, Refused
-from perdure.ports.store import Committed, Store, StoreInfo
+from perdure.ports.store import Committed, JournalRow, Store, StoreInfo
 from perdure.runtime import requests
 from perdure.runtime.alarms import Alarms
 from perdure.runtime.changes import Changes
@@ -404,7 +404,10 @@ class Engine(Operators):
 
     async def _read_entries(self, reader: EntryReader, eid: UUID, after: int) -> list[Entry]:
         rows = await self.store.journal(eid, after)
-        return reader.read(rows, await self.store.sites(sorted({row.site for row in rows})))
+        return reader.read(rows, await self._sites(rows))
+
+    async def _sites(self, rows: Sequence[JournalRow]) -> dict[int, Site]:
+        return await self.store.sites(sorted({row.site for row in rows}))
 
     async def frames(self, eid: UUID | str) -> FrameNode:
         """Read the tree of the frames of an execution.
@@ -413,7 +416,8 @@ class Engine(Operators):
             UnknownExecution: if there is none with this id.
         """
         row = await self.execution(eid, follow=False)
-        return frame_tree(row, await self.store.journal(row.eid))
+        rows = await self.store.journal(row.eid)
+        return frame_tree(row, rows, await self._sites(rows))
 
     async def lease(self, eid: UUID | str) -> LeaseInfo:
         """Tell who owns an execution.

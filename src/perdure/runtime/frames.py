@@ -92,7 +92,8 @@ class Frame(Pending[T]):
         call: what a step runs.
         effect: makes the command of a step that is an effect of the engine, at an instant.
         child: what a child frame starts.
-        channel: the key of the channel that a receive or a child waits on, or ``""``.
+        channel: the key of the channel that a receive, a child or a detached step waits on, or
+            ``""``.
         shielded: whether a cancel does not concern it.
         attempt: the attempt that runs now, if any.
         message: the message that a receive has consumed, or ``None``.
@@ -148,7 +149,7 @@ class Frame(Pending[T]):
 class StepCall:
     """What one step runs, and under which policy."""
 
-    __slots__ = ("args", "function", "is_async", "kwargs", "retry", "timeout_us")
+    __slots__ = ("args", "detached", "function", "is_async", "kwargs", "retry", "timeout_us")
 
     def __init__(
         self,
@@ -159,6 +160,7 @@ class StepCall:
         is_async: bool,
         retry: RetryPolicy,
         timeout_us: int | None,
+        detached: Detached | None = None,
     ) -> None:
         self.function = function
         self.args = args
@@ -166,6 +168,18 @@ class StepCall:
         self.is_async = is_async
         self.retry = retry
         self.timeout_us = timeout_us
+        self.detached = detached
+
+
+class Detached:
+    """Where a step runs that another worker runs: its queue, its registered name, its arguments."""
+
+    __slots__ = ("args", "queue", "step")
+
+    def __init__(self, queue: str, step: str, args: Raw) -> None:
+        self.queue = queue
+        self.step = step
+        self.args = args
 
 
 class ChildCall:

@@ -102,6 +102,7 @@ class _Node:
         self.waits_on: str | None = None
         self.value: Any = None
         self.error: ErrorInfo | None = None
+        self.worker_id: str | None = None
         self.children: list[_Node] = []
 
     def close(self, status: str, at: int) -> None:
@@ -124,11 +125,14 @@ class _Node:
             waits_on=self.waits_on,
             value=self.value,
             error=self.error,
+            worker_id=self.worker_id,
             children=tuple(child.freeze() for child in self.children),
         )
 
 
-def frame_tree(row: ExecutionRow, rows: Sequence[JournalRow]) -> FrameNode:
+def frame_tree(
+    row: ExecutionRow, rows: Sequence[JournalRow], sites: Mapping[int, Site]
+) -> FrameNode:
     """Give the tree of the frames of an execution, its root frame first."""
     root = _Node(ROOT, "root", row.workflow)
     root.status = row.status.value
@@ -140,7 +144,10 @@ def frame_tree(row: ExecutionRow, rows: Sequence[JournalRow]) -> FrameNode:
     for journal_row in rows:
         for packed in unpack(journal_row.body):
             if isinstance(packed, FrameEntry):
-                _read(nodes, packed)
+                node = _read(nodes, packed)
+                site = sites.get(journal_row.site)
+                if isinstance(packed, FrameStarted) and node.kind == "step" and site is not None:
+                    node.worker_id = site.worker_id
             elif isinstance(packed, ExecutionCompleted | ExecutionFailed):
                 root.ended_at = from_us(packed.at)
     if row.status.terminal:
@@ -150,7 +157,7 @@ def frame_tree(row: ExecutionRow, rows: Sequence[JournalRow]) -> FrameNode:
     return root.freeze()
 
 
-def _read(nodes: dict[str, _Node], packed: FrameEntry) -> None:
+def _read(nodes: dict[str, _Node], packed: FrameEntry) -> _Node:
     fid, at = packed.fid, from_us(packed.at)
     node = nodes.get(fid)
     if node is None:
@@ -160,6 +167,7 @@ def _read(nodes: dict[str, _Node], packed: FrameEntry) -> None:
         node.started_at = at
         nodes.get(fid.rpartition("/")[0], nodes[ROOT]).children.append(node)
     _READERS[type(packed)](node, packed)
+    return node
 
 
 def _started(node: _Node, packed: FrameStarted) -> None:
@@ -184,11 +192,15 @@ def _failed(node: _Node, packed: FrameFailed) -> None:
 
 def _suspended(node: _Node, packed: FrameSuspended) -> None:
     node.status, node.waits_on = "waiting", packed.on
+    if packed.on.startswith("step:"):
+        node.worker_id = None  # another worker is to run it
 
 
 def _fulfilled(node: _Node, packed: FrameFulfilled) -> None:
     if node.kind not in WAITING_KINDS:  # the delay of a retry is over
         node.status, node.waits_on = "running", None
+        if packed.message is not None:
+            node.worker_id = packed.message.sent_by.id
         return
     if node.kind == "child" and packed.message is not None:
         ended = read_child(packed.message)

@@ -29,6 +29,7 @@ from perdure.ports.commands import (
     Refused,
     RequestCancel,
     Resume,
+    Send,
     Terminate,
 )
 from perdure.ports.store import Store
@@ -232,9 +233,34 @@ class Operators:
         send = requests.message(
             eid, channel, payload, correlation=correlation, by=by, now=self._now()
         )
+        return await self._send(send)
+
+    async def deliver(
+        self, eid: UUID | str, channel: str, payload: Any, *, by: Actor = ENGINE
+    ) -> int:
+        """Send the answer to a task that an execution has enqueued, and return its number.
+
+        The first answer counts; whoever waits for it takes no other one.
+
+        Args:
+            eid: the execution.
+            channel: the reply channel of the task, see ``DelegateTask.reply_channel``.
+            payload: any JSON value.
+            by: who answers.
+
+        Raises:
+            UnknownExecution: if there is none with this id.
+            AlreadyClosed: if it has ended; nothing was stored.
+            InvalidArgument: if the channel is no reply channel.
+            NotSerializable: if the payload is not JSON.
+        """
+        eid = parse_eid(eid)
+        return await self._send(requests.answer(eid, channel, payload, by=by, now=self._now()))
+
+    async def _send(self, send: Send) -> int:
         outcome = await self.committer.apply(send)
         if isinstance(outcome, Refused):
-            raise requests.refusal(eid, outcome)
+            raise requests.refusal(send.eid, outcome)
         sequence = outcome.results[0]
         assert isinstance(sequence, int)  # noqa: S101 - the port's promise
         return sequence

@@ -31,6 +31,7 @@ from perdure.model.ids import (
     QUEUE,
     check_name,
     child_eid,
+    is_reply_channel,
     is_text,
     new_eid,
     parse_eid,
@@ -143,7 +144,26 @@ def message(
 def payload_for(channel: str, payload: object) -> bytes:
     """Check the name of a channel, and encode what is to be sent on it."""
     check_name("channel", channel, CHANNEL)
+    if is_reply_channel(channel):
+        reason = (
+            f"{channel!r} is a channel for the answer to a task; only its consumer sends on it: "
+            "use engine.deliver"
+        )
+        raise InvalidArgument(reason)
     return bytes(codec.encode(f"the payload for channel {channel!r}", payload))
+
+
+def answer(eid: UUID, channel: str, payload: object, *, by: Actor, now: int) -> Send:
+    """Make the command that sends the answer to a task."""
+    if not isinstance(channel, str) or not is_reply_channel(channel):
+        reason = (
+            f"{channel!r} is not a reply channel; give the reply_channel of the task, or use "
+            "engine.signal for a channel of the execution"
+        )
+        raise InvalidArgument(reason)
+    check_name("channel", channel, CHANNEL)
+    encoded = bytes(codec.encode(f"the answer for channel {channel!r}", payload))
+    return Send(eid, channel, encoded, check_actor(by), None, now)
 
 
 def check_reason(reason: object) -> str | None:

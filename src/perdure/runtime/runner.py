@@ -241,6 +241,7 @@ class Runner:
                 if frame.message is None and frame.child.tied:
                     self.cancel_child(frame.child, ENGINE, f"its frame was abandoned: {reason}")
             else:
+                self.steps.detached.withdraw(frame)
                 self.waiting.take_back(frame)
 
     def cancel_child(self, child: ChildCall, by: Actor, reason: str | None) -> None:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.errors import NotSerializable, StepTimeout
 from perdure.model import codec
-from perdure.model.entry import FrameCompleted, FrameStarted
+from perdure.model.entry import FrameCompleted, FrameFailed, FrameStarted, PackedMessage
 from perdure.model.instants import from_us
 from perdure.runtime import recorded
-from perdure.runtime.attempt import Attempt, StepInfo, failure
+from perdure.runtime.attempt import Attempt, StepInfo, describe_error, failure, failure_entry
+from perdure.runtime.detached import DetachedFrames
 from perdure.runtime.frames import Frame, StepCall
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Steps:
 
     Attributes:
         gate_seq: no attempt starts before the entry of this number is durable.
+        detached: those that other workers run.
     """
 
     def __init__(self, runner: Runner, worker: Worker) -> None:
@@ -37,6 +39,7 @@ class Steps:
         self._held: list[Frame[Any]] = []
         self._queued = 0
         self.gate_seq = 0
+        self.detached = DetachedFrames(runner)
 
     @property
     def running(self) -> bool:
@@ -58,11 +61,15 @@ class Steps:
         runner = self._runner
         if runner.draining or self._is_off(frame):
             return
+        call = _call_of(frame)
+        if call.detached is not None:
+            self.detached.begin(frame, call, call.detached)
+            return
         if self._journal.durable_seq < self.gate_seq:
             self._held.append(frame)
             return
         self._queued += 1
-        slots = self._worker.slots_for(_call_of(frame))
+        slots = self._worker.slots_for(call)
         slots.request(runner.record.options.priority, self._start, frame)
 
     def _is_off(self, frame: Frame[Any]) -> bool:
@@ -138,10 +145,34 @@ class Steps:
             self._failed(frame, number, error)
         self._runner.advance()
 
+    def answered(self, frame: Frame[Any], message: PackedMessage) -> None:
+        """Take the outcome of an attempt that another worker has run."""
+        outcome, now = self.detached.answered(frame, message), self._runner.now_us()
+        fid, number = frame.fid, outcome.attempt
+        described = (outcome.error_type or "", outcome.message, outcome.traceback)
+        retry = _call_of(frame).retry
+        again = not outcome.final and retry.retries_classes(outcome.classes)
+        if outcome.error_type is None:
+            try:
+                seen = (frame.decoder or codec.decode)(outcome.value)
+            except Exception as error:  # noqa: BLE001 - the annotation of the caller's own code
+                described, again = describe_error(error), False
+            else:
+                entry = FrameCompleted(now, fid, number, outcome.value)
+                self._journal.append_outcome(frame, entry, seen, None)
+                return
+        failed = failure_entry(retry, fid, number, described, again=again, now=now)
+        self._append_failure(frame, failed, None)
+
     def _failed(self, frame: Frame[Any], number: int, error: BaseException) -> None:
         retry = _call_of(frame).retry
         entry = failure(retry, frame.fid, number, error, now=self._runner.now_us())
-        frame.attempts = number
+        self._append_failure(frame, entry, error)
+
+    def _append_failure(
+        self, frame: Frame[Any], entry: FrameFailed, error: BaseException | None
+    ) -> None:
+        frame.attempts = entry.attempt
         if not entry.retryable:
             final = recorded.step_failed(entry)
             final.__cause__ = error

@@ -17,8 +17,27 @@ from msgspec.structs import replace
 from perdure.errors import Conflict, InvalidArgument, UnknownWorkflow
 from perdure.model import codec
 from perdure.model.execution import OnParentCancel, StartOptions
-from perdure.model.ids import CHANNEL, CLAIM_KEY, check_name, parse_eid
-from perdure.ports.commands import Announce, Broadcast, Claim, Command, CreateExecution, Send
+from perdure.model.ids import (
+    CHANNEL,
+    CLAIM_KEY,
+    QUEUE,
+    ROOT,
+    TASK_KEY,
+    check_name,
+    parse_eid,
+    parse_task_id,
+)
+from perdure.model.queue_task import DELEGATE
+from perdure.ports.commands import (
+    Announce,
+    Broadcast,
+    Claim,
+    Command,
+    CreateExecution,
+    Enqueue,
+    Send,
+    Withdraw,
+)
 from perdure.runtime import requests
 from perdure.runtime.code.opening import Opening
 from perdure.runtime.frames import ChildCall, Continue, Frame
@@ -289,6 +308,76 @@ class Effects(Opening):
         frame.decoder = _decode_claim
         eid = self._runner.eid
         return self._effect(frame, lambda now: Claim(key, eid, encoded, now))
+
+    def enqueue(
+        self,
+        queue: str,
+        payload: Any = None,
+        *,
+        task_key: str | None = None,
+        name: str | None = None,
+        key: str | None = None,
+    ) -> Frame[str]:
+        """Enqueue a task for a consumer outside the engine, exactly once.
+
+        No worker runs such a task: a consumer dequeues it (``engine.consumer``, ``perdure
+        consume``) and may answer on the reply channel; ``patterns.delegate`` waits for that.
+
+        Args:
+            queue: the queue's name.
+            payload: any JSON value.
+            task_key: tells the task from others of this execution. While a task with the same key
+                is on the queue, nothing is added. The frame's id by default.
+            name: the name in the frame id; ``enqueue`` if it is not given.
+            key: makes the frame id ``root/{name}:{key}``.
+
+        Returns:
+            Something to await: the id of the task.
+
+        Raises:
+            InvalidName: at once, if the queue or the key is out of its grammar.
+            NotSerializable: at once, if the payload is not JSON.
+
+        Example:
+            ``task = await ctx.enqueue("agents", {"question": "What is due?"})``
+        """
+        fid, name = self._name("enqueue", "enqueue" if name is None else name, key)
+        check_name("queue", queue, QUEUE)
+        if task_key is not None:
+            check_name("task key", task_key, TASK_KEY)
+        encoded = bytes(codec.encode(fid, payload))
+        digest = codec.digest(fid, (queue, task_key, payload))
+        runner, own = self._runner, fid.removeprefix(f"{ROOT}/") if task_key is None else task_key
+
+        def command(now: int) -> Command:
+            return Enqueue(runner.eid, runner.epoch, fid, DELEGATE, own, queue, encoded, now)
+
+        return self._effect(Frame(fid, "step", name, digest), command)
+
+    def withdraw(
+        self, queue: str, task_id: str, *, name: str | None = None, key: str | None = None
+    ) -> Frame[bool]:
+        """Remove a task from a queue, exactly once; whoever holds it loses its lease.
+
+        Args:
+            queue: the queue's name.
+            task_id: what ``ctx.enqueue`` returned.
+            name: the name in the frame id; ``withdraw`` if it is not given.
+            key: makes the frame id ``root/{name}:{key}``.
+
+        Returns:
+            Something to await: whether it was there.
+
+        Raises:
+            InvalidArgument: at once, if this is not the id of a delegated task.
+        """
+        fid, name = self._name("withdraw", "withdraw" if name is None else name, key)
+        check_name("queue", queue, QUEUE)
+        if parse_task_id(task_id)[0] != DELEGATE:
+            message = f"{task_id!r} is no delegated task; give what ctx.enqueue returned"
+            raise InvalidArgument(message)
+        frame: Frame[bool] = Frame(fid, "step", name, codec.digest(fid, (queue, task_id)))
+        return self._effect(frame, lambda _: Withdraw(queue, task_id))
 
     def _effect(self, frame: Frame[T], command: Callable[[int], Command]) -> Frame[T]:
         frame.effect = command

@@ -6,12 +6,14 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
+from perdure.errors import InvalidArgument
 from perdure.model import codec
+from perdure.model.ids import QUEUE, check_name
 from perdure.model.instants import duration_us
 from perdure.model.retry import NO_RETRY, RetryPolicy
 from perdure.runtime.code.functions import step_function
 from perdure.runtime.code.opening import NO_ARGUMENTS, Opening
-from perdure.runtime.frames import Frame, StepCall
+from perdure.runtime.frames import Detached, Frame, StepCall
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,6 +36,7 @@ class Stepping(Opening):
         key: str | None = None,
         retry: RetryPolicy | None = None,
         timeout: timedelta | float | None = None,
+        queue: str | None = None,
         **kwargs: Any,
     ) -> Frame[T]: ...
     @overload
@@ -45,6 +48,7 @@ class Stepping(Opening):
         key: str,
         retry: RetryPolicy | None = None,
         timeout: timedelta | float | None = None,
+        queue: str | None = None,
         **kwargs: Any,
     ) -> Frame[T]: ...
     @overload
@@ -55,6 +59,7 @@ class Stepping(Opening):
         *args: Any,
         retry: RetryPolicy,
         timeout: timedelta | float | None = None,
+        queue: str | None = None,
         **kwargs: Any,
     ) -> Frame[T]: ...
     @overload
@@ -64,6 +69,16 @@ class Stepping(Opening):
         /,
         *args: Any,
         timeout: timedelta | float,
+        queue: str | None = None,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *args: Any,
+        queue: str,
         **kwargs: Any,
     ) -> Frame[T]: ...
     @overload
@@ -80,6 +95,7 @@ class Stepping(Opening):
         key: str | None = None,
         retry: RetryPolicy | None = None,
         timeout: timedelta | float | None = None,
+        queue: str | None = None,
         **kwargs: Any,
     ) -> Frame[T]: ...
     @overload
@@ -91,6 +107,7 @@ class Stepping(Opening):
         key: str,
         retry: RetryPolicy | None = None,
         timeout: timedelta | float | None = None,
+        queue: str | None = None,
         **kwargs: Any,
     ) -> Frame[T]: ...
     @overload
@@ -101,6 +118,7 @@ class Stepping(Opening):
         *args: Any,
         retry: RetryPolicy,
         timeout: timedelta | float | None = None,
+        queue: str | None = None,
         **kwargs: Any,
     ) -> Frame[T]: ...
     @overload
@@ -110,7 +128,12 @@ class Stepping(Opening):
         /,
         *args: Any,
         timeout: timedelta | float,
+        queue: str | None = None,
         **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def step(
+        self, function: Callable[..., T], /, *args: Any, queue: str, **kwargs: Any
     ) -> Frame[T]: ...
     @overload
     def step(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Frame[T]: ...
@@ -123,6 +146,7 @@ class Stepping(Opening):
         key: str | None = None,
         retry: RetryPolicy | None = None,
         timeout: timedelta | float | None = None,
+        queue: str | None = None,
         **kwargs: Any,
     ) -> Frame[Any]:
         """Run a function once for the life of the execution, and memoize its value.
@@ -134,6 +158,9 @@ class Stepping(Opening):
             key: makes the frame id ``root/{name}:{key}``; give one in a loop.
             retry: how often and when it is attempted again; once by default.
             timeout: how long one attempt may take, a timedelta or seconds.
+            queue: runs the step detached: any worker that takes work from this queue runs it, and
+                this execution waits for the outcome. The function is one that is registered with
+                ``@registry.step``; the other worker finds it by its name.
             **kwargs: its keyword arguments.
 
         Returns:
@@ -142,6 +169,8 @@ class Stepping(Opening):
         Raises:
             StepFailed: when awaited, if no attempt is left.
             NotSerializable: at once, if an argument is not JSON.
+            InvalidArgument: at once, if a step with a queue is not registered, or an argument does
+                not fit it.
             DuplicateFrameError: at once, if the key was used for this name before.
 
         Example:
@@ -152,6 +181,11 @@ class Stepping(Opening):
         digest = codec.digest(fid, (args, kwargs)) if args or kwargs else NO_ARGUMENTS
         frame: Frame[Any] = Frame(fid, "step", name, digest)
         frame.decoder = known.decoder
+        detached = None
+        if queue is not None:
+            detached = self._detached(
+                fid, function, check_name("queue", queue, QUEUE), args, kwargs
+            )
         frame.call = StepCall(
             function,
             args,
@@ -161,5 +195,25 @@ class Stepping(Opening):
             timeout_us=None
             if timeout is None
             else duration_us(f"the timeout of {fid}", timeout, allow_zero=False),
+            detached=detached,
         )
         return self._start(frame)
+
+    def _detached(
+        self,
+        fid: str,
+        function: Callable[..., Any],
+        queue: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Detached:
+        """Say where a step runs that another worker runs."""
+        step = self._runner.registry.step_of(function)
+        if step is None:
+            name = getattr(function, "__name__", repr(function))
+            message = (
+                f"step {fid}: {name} is not registered, so no other worker can find it; put "
+                "@registry.step() above it, or leave queue= out"
+            )
+            raise InvalidArgument(message)
+        return Detached(queue, step.name, step.encode_arguments(args, kwargs))

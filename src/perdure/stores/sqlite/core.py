@@ -18,6 +18,7 @@ from msgspec import Raw
 from perdure.model.entry import fill
 from perdure.model.provenance import Site
 from perdure.ports.commands import (
+    AckTask,
     Announce,
     Append,
     Broadcast,
@@ -25,24 +26,33 @@ from perdure.ports.commands import (
     Command,
     Consume,
     CreateExecution,
+    DequeueDelegated,
+    DequeueSteps,
     Done,
     EndExecution,
+    Enqueue,
     ExpireSession,
+    ExpireTask,
     FireTimers,
+    HoldTask,
     Migrate,
+    NackTask,
     Outcome,
     Refused,
     Release,
+    RenewTask,
     RepairPending,
     RequestCancel,
     Resume,
     Send,
     Suspend,
+    Tell,
     Terminate,
     Transition,
+    Withdraw,
 )
 from perdure.ports.store import Beat, Committed, Owned, Session, SessionGone
-from perdure.stores.sqlite import executions, messages
+from perdure.stores.sqlite import executions, messages, tasks
 from perdure.stores.sqlite.answers import DONE, pack_answer, unpack_answer
 from perdure.stores.sqlite.batch import Batch, encode
 from perdure.stores.sqlite.connection import Connection, in_transaction
@@ -236,6 +246,7 @@ def _expire_session(batch: Batch, command: ExpireSession) -> int:
 def _recover(batch: Batch, session: int, now: int) -> int:
     owned = batch.execute(SQL["owned"], (session,)).fetchall()
     batch.execute(SQL["disown"], (session,))
+    tasks.free(batch, session)
     for eid, _, _ in owned:
         batch.resume(eid, "recovery", now)
     return len(owned)
@@ -261,6 +272,16 @@ _APPLY: dict[type, Callable[[Batch, Any], object]] = {
     Broadcast: messages.broadcast,
     Announce: messages.announce,
     Claim: messages.claim,
+    Enqueue: tasks.enqueue,
+    Withdraw: tasks.withdraw,
+    Tell: tasks.tell,
+    DequeueDelegated: tasks.dequeue_delegated,
+    DequeueSteps: tasks.dequeue_steps,
+    RenewTask: tasks.renew,
+    AckTask: tasks.ack,
+    NackTask: tasks.nack,
+    HoldTask: tasks.hold,
+    ExpireTask: tasks.expire,
     RequestCancel: executions.request_cancel,
     Terminate: executions.terminate,
     Resume: executions.resume,

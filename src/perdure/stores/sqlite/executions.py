@@ -28,6 +28,7 @@ from perdure.ports.commands import (
     Terminate,
     stopped,
 )
+from perdure.stores.sqlite import tasks
 from perdure.stores.sqlite.batch import GLOBAL, Batch, encode
 from perdure.stores.sqlite.statements import SQL
 
@@ -159,6 +160,8 @@ def end(batch: Batch, command: EndExecution) -> Refused | None:
         return Refused("lease_lost")
     parent, parent_fid, stop_by, stop_reason, next_version = ended
     batch.execute(SQL["delete_tasks"], (eid,))
+    if command.status == "cancelled":
+        tasks.let_go(batch, eid)
     facts: dict[str, object] = {}
     if command.error_type is not None:
         facts = {"error_type": command.error_type, "message": command.error_message}
@@ -240,6 +243,7 @@ def _ask_to_cancel(batch: Batch, eid: bytes, end: ExecutionCancelled) -> None:
     request = (batch.actor(end.by), end.reason, eid)
     asked = batch.execute(SQL["request_cancel"], request).fetchone()
     if asked is not None and asked[0] != "pending":
+        batch.execute(SQL["stop_delegated"], (eid,))
         batch.woke(eid, asked, "cancel", end.at)
     elif asked is not None:
         _close(batch, eid, "cancelled", end)
@@ -291,6 +295,7 @@ def _close(
     batch.append(eid, epoch, entry)
     for table in ("delete_tasks", "delete_timers", "delete_waiter"):
         batch.execute(SQL[table], (eid,))
+    tasks.let_go(batch, eid)
     facts = {"by": by} if reason is None else {"by": by, "reason": reason}
     batch.tell(eid, f"execution.{status}", now, epoch, facts)
     batch.closed.append(UUID(bytes=eid))

@@ -51,7 +51,7 @@ def announce(batch: Batch, command: Announce) -> int:
     return position
 
 
-def claim(batch: Batch, command: Claim) -> bytes:
+def claim(batch: Batch, command: Claim) -> object:
     """Keep a value under a key unless the key is taken."""
     batch.now = command.now
     row = (command.key, command.eid.bytes, command.value, command.now)
@@ -59,4 +59,6 @@ def claim(batch: Batch, command: Claim) -> bytes:
     value = command.value
     if not won:
         value = batch.execute(SQL["claimed"], (command.key,)).fetchone()[0]
+        if command.only_first:
+            return Refused("claimed", value.decode())
     return encode((won, Raw(value)))

@@ -137,7 +137,7 @@ UPDATE executions SET version = ?, next_version = NULL, epoch = epoch + 1, wake 
 WHERE eid = ? RETURNING epoch
 
 -- name: migrate_tasks
-UPDATE tasks SET version = ? WHERE eid = ?
+UPDATE tasks SET version = ? WHERE eid = ? AND fid IS NULL
 
 -- name: move_key
 UPDATE dispatch SET eid = ? WHERE key = ?
@@ -148,7 +148,7 @@ SELECT m.channel, m.seq, m.sent_by, m.sent_at, m.correlation, m.payload
 FROM messages m JOIN channels c ON c.eid = m.eid AND c.name = m.channel
 WHERE m.eid = ? AND (m.seq > c.consumed OR (m.channel, m.seq) IN (
         SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
-    )) AND NOT instr(m.channel, '/')
+    )) AND NOT instr(m.channel, '/') AND substr(m.channel, 1, 6) <> 'reply.'
 ORDER BY m.channel, m.seq
 
 -- name: remove_message
@@ -161,7 +161,79 @@ UPDATE channels SET last_seq = consumed WHERE eid = ? AND last_seq > consumed
 SELECT status, continued_as, owner, version, next_version FROM executions WHERE eid = ?
 
 -- name: delete_tasks
-DELETE FROM tasks WHERE eid = ?
+-- What is delegated stays: its consumer may well do what nobody waits for any more.
+DELETE FROM tasks WHERE eid = ? AND kind <> 'delegate'
+
+-- name: delete_delegated
+DELETE FROM tasks WHERE eid = ? AND kind = 'delegate' AND holder IS NULL
+
+-- name: stop_delegated
+UPDATE tasks SET stop = 1 WHERE eid = ? AND kind = 'delegate'
+
+-- name: enqueue_task
+-- It runs in the turn of its execution.
+INSERT OR IGNORE INTO tasks (eid, kind, key, queue, workflow, version, priority, reason, enqueued_at,
+    fid, payload)
+SELECT eid, ?, ?, ?, ?, '', priority, ?, ?, ?, ? FROM executions WHERE eid = ?
+
+-- name: withdraw
+DELETE FROM tasks WHERE eid = ? AND kind = ? AND key = ? AND queue = ?
+
+-- name: take_delegated
+UPDATE tasks SET holder = ?, epoch = epoch + 1, ttl = ?, renewal = renewal + 1, renewed_at = ?
+WHERE id = (
+    SELECT id FROM tasks WHERE queue = ? AND kind = 'delegate'
+        AND not_before IS NULL AND fid IS NOT NULL AND holder IS NULL
+    ORDER BY priority, id LIMIT 1
+)
+RETURNING id, eid, kind, key, queue, fid, payload, epoch, state, stop, workflow
+
+-- name: ready_steps
+SELECT id FROM tasks WHERE queue = ? AND kind = 'run_step'
+    AND not_before IS NULL AND fid IS NOT NULL AND holder IS NULL
+    AND workflow IN (SELECT value FROM json_each(?))
+ORDER BY priority, id LIMIT ?
+
+-- name: take_step
+UPDATE tasks SET holder = ?, epoch = epoch + 1, ttl = NULL, renewal = renewal + 1, renewed_at = ?
+WHERE id = ? RETURNING id, eid, kind, key, queue, fid, payload, epoch, state, stop, workflow
+
+-- name: held
+SELECT id, eid, kind, key, queue, fid, payload, epoch, state, stop, workflow
+FROM tasks WHERE holder = ? ORDER BY id
+
+-- name: renew
+UPDATE tasks SET renewal = renewal + 1, renewed_at = ?, state = coalesce(?, state)
+WHERE id = ? AND holder = ? AND epoch = ? RETURNING stop
+
+-- name: ack
+DELETE FROM tasks WHERE id = ? AND holder = ? AND epoch = ?
+
+-- name: nack
+UPDATE tasks SET holder = NULL, not_before = ? WHERE id = ? AND holder = ? AND epoch = ?
+
+-- name: is_held
+SELECT 1 FROM tasks WHERE id = ? AND holder = ? AND epoch = ?
+
+-- name: leases
+SELECT id, epoch, renewal, ttl FROM tasks WHERE holder IS NOT NULL AND ttl IS NOT NULL ORDER BY holder, id
+
+-- name: expire_lease
+UPDATE tasks SET holder = NULL WHERE id = ? AND epoch = ? AND renewal = ? AND holder IS NOT NULL
+
+-- name: free_tasks
+UPDATE tasks SET holder = NULL WHERE holder = ?
+
+-- name: has_steps
+SELECT EXISTS (
+    SELECT 1 FROM tasks WHERE queue IN (SELECT value FROM json_each(?)) AND kind = 'run_step'
+        AND not_before IS NULL AND fid IS NOT NULL AND holder IS NULL
+        AND workflow IN (SELECT value FROM json_each(?))
+)
+
+-- name: queue_tasks
+SELECT eid, kind, key, queue, fid, reason, not_before, payload, enqueued_at, holder
+FROM tasks WHERE queue = ? ORDER BY priority, id LIMIT ?
 
 -- name: release
 UPDATE executions SET owner = NULL WHERE eid = ? AND owner = ? AND epoch = ?
@@ -225,7 +297,8 @@ SELECT eid, 'start', queue, workflow, version, priority, 'repair', ? FROM execut
 
 -- name: has_ready
 SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ? AND live = 1), EXISTS (
-    SELECT 1 FROM tasks WHERE not_before IS NULL AND queue IN (SELECT value FROM json_each(?))
+    SELECT 1 FROM tasks
+    WHERE not_before IS NULL AND fid IS NULL AND queue IN (SELECT value FROM json_each(?))
 )
 
 -- name: ready
@@ -239,17 +312,23 @@ SELECT e.workflow, e.version, e.args, e.seed, e.queue, e.created_by, e.created_a
 FROM tasks t
     LEFT JOIN executions e ON e.eid = t.eid
     LEFT JOIN sessions n ON n.id = e.owner
-WHERE t.queue = ? AND t.not_before IS NULL
+WHERE t.queue = ? AND t.not_before IS NULL AND t.fid IS NULL
     AND (t.workflow, t.version) IN (
         SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
     )
 ORDER BY t.priority, t.id LIMIT ?
 
 -- name: missing
-SELECT DISTINCT workflow, version FROM tasks
-WHERE queue IN (SELECT value FROM json_each(?)) AND not_before IS NULL
+SELECT workflow, version FROM tasks
+WHERE queue IN (SELECT value FROM json_each(?1)) AND not_before IS NULL AND fid IS NULL
     AND (workflow, version) NOT IN (
-        SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
+        SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2)
+    )
+UNION
+SELECT workflow, version FROM tasks
+WHERE queue IN (SELECT value FROM json_each(?1)) AND kind = 'run_step' AND not_before IS NULL
+    AND fid IS NOT NULL AND holder IS NULL AND (workflow, version) NOT IN (
+        SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2)
     )
 ORDER BY workflow, version
 
@@ -364,7 +443,7 @@ ORDER BY position LIMIT ?
 SELECT status, count(*) FROM executions GROUP BY status ORDER BY status
 
 -- name: count_ready
-SELECT count(*) FROM tasks WHERE not_before IS NULL
+SELECT count(*) FROM tasks WHERE not_before IS NULL AND holder IS NULL
 
 -- name: count_delayed
 SELECT count(*) FROM tasks WHERE not_before IS NOT NULL

@@ -21,13 +21,16 @@ from perdure.model.execution import (
     Page,
     StartOptions,
 )
+from perdure.model.ids import task_id
 from perdure.model.instants import from_us
 from perdure.model.provenance import Actor, Site
+from perdure.model.queue_task import LeasedTask, QueueTask, TaskState
 from perdure.ports.store import (
     CancelRequest,
     ControlEntry,
     ExecutionQuery,
     JournalRow,
+    LeaseBeat,
     Mail,
     MissingWorkflow,
     SessionBeat,
@@ -36,6 +39,7 @@ from perdure.ports.store import (
 from perdure.stores.sqlite.batch import GLOBAL
 from perdure.stores.sqlite.connection import Connection
 from perdure.stores.sqlite.statements import SCHEMA_VERSION, SQL
+from perdure.stores.sqlite.tasks import leased_task
 
 _decode_options = msgspec.json.Decoder(StartOptions).decode
 _decode_actor = msgspec.json.Decoder(Actor).decode
@@ -225,6 +229,23 @@ class Reads:
         rows = self._execute(SQL["missing"], (make_json(queues), known_json(known)))
         return [MissingWorkflow(workflow, version) for workflow, version in rows]
 
+    def has_steps(self, queues: Sequence[str], steps: Sequence[str]) -> bool:
+        """Tell whether a task is ready that runs one of these steps."""
+        row = self._execute(SQL["has_steps"], (make_json(queues), make_json(steps))).fetchone()
+        return bool(row[0])
+
+    def held(self, holder: str) -> list[LeasedTask]:
+        """List the tasks that somebody holds."""
+        return [leased_task(row) for row in self._execute(SQL["held"], (holder,))]
+
+    def leases(self) -> list[LeaseBeat]:
+        """List the leases of tasks that are to be renewed."""
+        return [LeaseBeat(*row) for row in self._execute(SQL["leases"])]
+
+    def queue_tasks(self, queue: str, limit: int) -> list[QueueTask]:
+        """List the tasks of a queue."""
+        return [_queue_task(row) for row in self._execute(SQL["queue_tasks"], (queue, limit))]
+
     def sites(self, ids: Sequence[int]) -> dict[int, Site]:
         """Read interned sites."""
         found: dict[int, Site] = {}
@@ -278,6 +299,27 @@ class Reads:
             known = _decode_actor(self._execute(SQL["actor"], (number,)).fetchone()[0])
             self._actors[number] = known
         return known
+
+
+def _queue_task(row: Sequence[Any]) -> QueueTask:
+    eid, kind, key, queue, fid, reason, not_before, payload, enqueued_at, holder = row
+    state: TaskState = "ready" if holder is None else "leased"
+    if not_before is not None:
+        state = "delayed"
+    return QueueTask(
+        task_id=task_id(kind, UUID(bytes=eid), key),
+        queue=queue,
+        kind=kind,
+        eid=UUID(bytes=eid),
+        reason=reason,
+        enqueued_at=from_us(enqueued_at),
+        state=state,
+        fid=fid,
+        key=key,
+        not_before=None if not_before is None else from_us(not_before),
+        payload=None if payload is None else decode(payload),
+        holder=holder,
+    )
 
 
 def known_json(known: frozenset[tuple[str, str]]) -> str:

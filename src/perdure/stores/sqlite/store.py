@@ -18,6 +18,7 @@ from uuid import UUID
 from perdure.errors import InvalidArgument, StoreUnavailable
 from perdure.model.execution import Execution, ExecutionRow, LeaseInfo, Page
 from perdure.model.provenance import Site
+from perdure.model.queue_task import LeasedTask, QueueTask
 from perdure.ports.commands import Transition
 from perdure.ports.store import (
     NO_CHANNELS,
@@ -28,6 +29,7 @@ from perdure.ports.store import (
     ControlEntry,
     ExecutionQuery,
     JournalRow,
+    LeaseBeat,
     Mail,
     MissingWorkflow,
     Session,
@@ -220,6 +222,22 @@ class SqliteStore:
     ) -> list[MissingWorkflow]:
         """Tell for which workflow versions outside `known` ready tasks wait."""
         return await self._read(self._reads.missing, queues, known)
+
+    async def has_steps(self, queues: Sequence[str], steps: Sequence[str]) -> bool:
+        """Tell whether a task is ready that runs one of these steps."""
+        return await self._read(self._reads.has_steps, queues, steps)
+
+    async def held(self, holder: str) -> list[LeasedTask]:
+        """List the tasks that somebody holds."""
+        return await self._read(self._reads.held, holder)
+
+    async def leases(self) -> list[LeaseBeat]:
+        """List the leases of tasks that are to be renewed."""
+        return await self._read(self._reads.leases)
+
+    async def queue_tasks(self, queue: str, limit: int) -> list[QueueTask]:
+        """List the tasks of a queue."""
+        return await self._read(self._reads.queue_tasks, queue, limit)
 
     # -- reads -------------------------------------------------------------------------------
 
