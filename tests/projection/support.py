@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
@@ -50,6 +51,11 @@ class Log:
         """Read the log as a store does."""
         self.read += 1
         return [entry for entry in self.entries if entry.position > after][:limit]
+
+
+def names(folder: Path) -> list[str]:
+    """List the files in a folder."""
+    return sorted(path.name for path in folder.iterdir())
 
 
 async def everything(view: Projection) -> list[Any]:

@@ -93,9 +93,8 @@ def _open(path: str) -> Connection:
     )
     try:
         _in_transaction(connection, _prepare, write=True)
-        # Not a write-ahead log: with a rollback journal SQLite notices at the next write that the
-        # file was removed, and one that is made meanwhile shares nothing with it.
-        connection.execute("PRAGMA journal_mode = TRUNCATE")
+        # There is no write-ahead log: with a rollback journal SQLite notices at the next write that
+        # the file was removed, and one that is made meanwhile shares nothing with it.
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA temp_store = MEMORY")
     except BaseException:
