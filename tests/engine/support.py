@@ -11,6 +11,7 @@ from uuid import UUID
 from perdure import EngineConfig, Entry, Registry, Site
 from perdure.model.entry import entry_fid, entry_type, unpack
 from perdure.ports.commands import Append
+from perdure.projection import SqliteProjection
 from perdure.runtime.engine import Engine
 from perdure.testing import EngineUnderTest, ManualClock
 from perdure.wiring import open_store
@@ -160,6 +161,7 @@ class Machine:
         engine = Engine(
             self.link,
             self.registry,
+            projection=SqliteProjection(self.link, None, self.clock),
             config=EngineConfig(drain=0),
             site=Site("host", 1),
             clock=self.clock,

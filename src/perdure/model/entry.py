@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, get_args
+from uuid import UUID
 
 import msgspec
 from msgspec import Raw
@@ -255,6 +256,7 @@ class Entry(msgspec.Struct, frozen=True):
         epoch: the epoch of the owner that appended it; 0 where there was no owner.
         payload: the facts, named as in the table of entry types.
         provenance: who, where, with which code, when.
+        eid: the execution it belongs to.
     """
 
     seq: int
@@ -265,6 +267,7 @@ class Entry(msgspec.Struct, frozen=True):
     epoch: int
     payload: dict[str, Any]
     provenance: Provenance
+    eid: UUID
 
 
 _INSTANTS = frozenset({"deadline", "retry_at"})

@@ -320,6 +320,9 @@ class Reads(Protocol):
     async def control(self, after: int = 0, limit: int = 1000) -> list[ControlEntry]:
         """Read the control log after a position."""
 
+    async def control_end(self) -> int:
+        """Give the position of the last entry of the control log; 0 if it is empty."""
+
     async def changed(self) -> bool:
         """Tell whether somebody else may have committed since the last call."""
 

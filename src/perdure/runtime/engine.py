@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from typing import Any, cast
 from uuid import UUID
 
@@ -22,13 +22,9 @@ from perdure.errors import (
     UnknownExecution,
     WaitTimeout,
 )
-from perdure.model.entry import Entry
 from perdure.model.execution import (
     ExecutionRow,
     ExecutionStatus,
-    FrameNode,
-    LeaseInfo,
-    Page,
     StartOptions,
     StartResult,
 )
@@ -37,13 +33,13 @@ from perdure.model.instants import duration_us
 from perdure.model.provenance import Actor, Site
 from perdure.ports.clock import Clock, now_us
 from perdure.ports.commands import CreateExecution, Refused
-from perdure.ports.store import Committed, JournalRow, Store, StoreInfo
+from perdure.ports.projection import Projection
+from perdure.ports.store import Committed, Store
 from perdure.runtime import requests
 from perdure.runtime.alarms import Alarms
 from perdure.runtime.changes import Changes
 from perdure.runtime.committer import Committer
 from perdure.runtime.config import EngineConfig
-from perdure.runtime.history import EntryReader, frame_tree
 from perdure.runtime.operators import Operators
 from perdure.runtime.registry import Registry
 from perdure.runtime.requests import ENGINE
@@ -56,10 +52,18 @@ class Engine(Operators):
     """Starts, watches and steers executions. Made by ``perdure.open``."""
 
     def __init__(
-        self, store: Store, registry: Registry, *, config: EngineConfig, site: Site, clock: Clock
+        self,
+        store: Store,
+        registry: Registry,
+        *,
+        projection: Projection,
+        config: EngineConfig,
+        site: Site,
+        clock: Clock,
     ) -> None:
         """Make an engine over an open store; ``perdure.open`` does that and closes it again."""
         self.store = store
+        self.projection = projection
         self.registry = registry
         self.config = config
         self.site = site
@@ -73,12 +77,13 @@ class Engine(Operators):
     # -- life --------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Stop the workers, write what waits, and close the store."""
+        """Stop the workers, write what waits, and close the projection and the store."""
         for worker in list(self._workers):
             await worker.drain()
         await self._changes.stop()
         await self.committer.stop()
         self.alarms.close()
+        await self.projection.close()
         await self.store.close()
 
     def worker(
@@ -321,143 +326,6 @@ class Engine(Operators):
         if row is None:
             raise UnknownExecution(eid)
         return row
-
-    # -- look --------------------------------------------------------------------------------
-
-    async def status(self, eid: UUID | str) -> ExecutionStatus:
-        """Tell where an execution is.
-
-        Raises:
-            UnknownExecution: if there is none with this id.
-        """
-        return (await self.execution(eid)).status
-
-    async def execution(self, eid: UUID | str, *, follow: bool = True) -> ExecutionRow:
-        """Read an execution as it is now.
-
-        Args:
-            eid: the execution.
-            follow: whether to read the one that it continues as, if there is one.
-
-        Raises:
-            UnknownExecution: if there is none with this id.
-        """
-        eid = parse_eid(eid)
-        if follow:
-            return await self._latest(eid)
-        row = await self.store.execution(eid)
-        if row is None:
-            raise UnknownExecution(eid)
-        return row
-
-    async def executions(
-        self,
-        *,
-        status: ExecutionStatus | str | Iterable[ExecutionStatus | str] | None = None,
-        workflow: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        text: str | None = None,
-        parent: UUID | str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> Page[ExecutionRow]:
-        """List executions, newest first.
-
-        Args:
-            status: one status or several.
-            workflow: the name of the workflow.
-            tags: tags that all must be there, with these values.
-            text: a part of the workflow's name, the dispatch key, or a tag's value.
-            parent: the execution whose children they are.
-            since: created at or after this aware instant.
-            until: created before this aware instant.
-            limit: at most so many, between 1 and 500.
-            cursor: where the page before ended.
-
-        Raises:
-            InvalidArgument: if a value is out of range.
-        """
-        query = requests.query(
-            status=status,
-            workflow=workflow,
-            tags=tags,
-            text=text,
-            parent=parent,
-            since=since,
-            until=until,
-            limit=limit,
-            cursor=cursor,
-        )
-        return await self.store.executions(query)
-
-    async def journal(self, eid: UUID | str, *, after: int = 0) -> list[Entry]:
-        """Read the journal of an execution: its entries numbered above `after`.
-
-        Raises:
-            UnknownExecution: if there is none with this id.
-        """
-        row = await self.execution(eid, follow=False)
-        entries = await self._read_entries(EntryReader(row), row.eid, 0)
-        return [entry for entry in entries if entry.seq > after]
-
-    async def _read_entries(self, reader: EntryReader, eid: UUID, after: int) -> list[Entry]:
-        rows = await self.store.journal(eid, after)
-        return reader.read(rows, await self._sites(rows))
-
-    async def _sites(self, rows: Sequence[JournalRow]) -> dict[int, Site]:
-        return await self.store.sites(sorted({row.site for row in rows}))
-
-    async def frames(self, eid: UUID | str) -> FrameNode:
-        """Read the tree of the frames of an execution.
-
-        Raises:
-            UnknownExecution: if there is none with this id.
-        """
-        row = await self.execution(eid, follow=False)
-        rows = await self.store.journal(row.eid)
-        return frame_tree(row, rows, await self._sites(rows))
-
-    async def lease(self, eid: UUID | str) -> LeaseInfo:
-        """Tell who owns an execution.
-
-        Raises:
-            UnknownExecution: if there is none with this id.
-        """
-        eid = parse_eid(eid)
-        lease = await self.store.lease(eid)
-        if lease is None:
-            raise UnknownExecution(eid)
-        return lease
-
-    async def watch(self, eid: UUID | str, *, after: int = 0) -> AsyncIterator[Entry]:
-        """Give the entries of an execution as they commit, until it has ended.
-
-        Args:
-            eid: the execution.
-            after: begin behind the entry of this number.
-
-        Raises:
-            UnknownExecution: if there is none with this id.
-        """
-        self._changes.start()
-        reader = EntryReader(await self.execution(eid, follow=False))
-        last = 0
-        while True:
-            changed = self._changes.next()
-            row = await self.execution(eid, follow=False)
-            for entry in await self._read_entries(reader, row.eid, last):
-                last = entry.seq
-                if entry.seq > after:
-                    yield entry
-            if row.status.terminal:
-                return
-            await changed
-
-    async def store_info(self) -> StoreInfo:
-        """Tell what the store is and holds."""
-        return await self.store.info()
 
     # -- what workers, the committer and the store tell --------------------------------------
 

@@ -40,6 +40,7 @@ class EntryReader:
 
     def __init__(self, row: ExecutionRow) -> None:
         """Begin at the start of the journal of `row`."""
+        self._eid = row.eid
         self._workflow = row.workflow
         self._version = row.version
         self._begun = False
@@ -82,7 +83,7 @@ class EntryReader:
         facts = payload(packed)
         if kind == "execution.resumed":
             facts["epoch"] = epoch
-        return Entry(seq, kind, fid, at, attempt, epoch, facts, provenance)
+        return Entry(seq, kind, fid, at, attempt, epoch, facts, provenance, self._eid)
 
 
 _STOPPED = (ExecutionStatus.CANCELLED, ExecutionStatus.TERMINATED)

@@ -32,9 +32,9 @@ from perdure.ports.commands import (
     Send,
     Terminate,
 )
-from perdure.ports.store import Store
 from perdure.runtime import forking, requests
 from perdure.runtime.committer import Committer
+from perdure.runtime.looking import Looking
 from perdure.runtime.registry import Registry
 from perdure.runtime.requests import ENGINE
 
@@ -53,10 +53,9 @@ class Filter(TypedDict, total=False):
     until: datetime
 
 
-class Operators:
+class Operators(Looking):
     """The part of an engine that steers executions."""
 
-    store: Store
     registry: Registry
     clock: Clock
     committer: Committer
@@ -365,16 +364,6 @@ class Operators:
 
     def _now(self) -> int:
         return now_us(self.clock)
-
-    async def _latest(self, eid: UUID) -> ExecutionRow:
-        """Read the execution that an id means now."""
-        while True:
-            row = await self.store.execution(eid)
-            if row is None:
-                raise UnknownExecution(eid)
-            if row.continued_as is None:
-                return row
-            eid = row.continued_as
 
     async def _ask(self, eid: UUID, command: Command) -> None:
         """Apply a command whose result is the status before."""

@@ -439,6 +439,9 @@ SELECT min(not_before) FROM tasks WHERE not_before IS NOT NULL
 SELECT position, eid, type, at, epoch, body FROM control WHERE position > ?
 ORDER BY position LIMIT ?
 
+-- name: control_end
+SELECT max(position) FROM control
+
 -- name: count_executions
 SELECT status, count(*) FROM executions GROUP BY status ORDER BY status
 

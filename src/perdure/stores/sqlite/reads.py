@@ -273,6 +273,10 @@ class Reads:
             )
         ]
 
+    def control_end(self) -> int:
+        """Give the position of the last entry of the control log; 0 if it is empty."""
+        return self._count("control_end") or 0
+
     def info(self) -> StoreInfo:
         """Tell what the store is and holds."""
         pages = self._execute("PRAGMA page_count").fetchone()[0]

@@ -289,6 +289,10 @@ class SqliteStore:
         """Read the control log after a position."""
         return await self._read(self._reads.control, after, limit)
 
+    async def control_end(self) -> int:
+        """Give the position of the last entry of the control log."""
+        return await self._read(self._reads.control_end)
+
     async def info(self) -> StoreInfo:
         """Tell what the store is and holds."""
         return await self._read(self._reads.info)
