@@ -16,6 +16,7 @@ from perdure.errors import (
     ForeignFrame,
     InvalidArgument,
     InvalidName,
+    LeaseLost,
     NondeterminismError,
     NonRetryableError,
     NotFound,
@@ -27,6 +28,7 @@ from perdure.errors import (
     StoreUnavailable,
     UnknownExecution,
     UnknownFrame,
+    UnknownReview,
     UnknownWorkflow,
     WaitTimeout,
 )
@@ -42,12 +44,15 @@ from perdure.model.execution import (
     StartOptions,
     StartResult,
 )
+from perdure.model.ids import reply_channel
 from perdure.model.message import Message
 from perdure.model.provenance import Actor, Code, Provenance, Site
 from perdure.model.retry import RetryPolicy
+from perdure.model.review import Decision
 from perdure.runtime.attempt import StepInfo, step_info
 from perdure.runtime.code.context import Context
 from perdure.runtime.config import EngineConfig
+from perdure.runtime.consumer import Consumer, DelegateTask, Held
 from perdure.runtime.engine import Engine
 from perdure.runtime.registry import Registry
 from perdure.runtime.worker import Worker
@@ -62,7 +67,10 @@ __all__ = [
     "ChildFailed",
     "Code",
     "Conflict",
+    "Consumer",
     "Context",
+    "Decision",
+    "DelegateTask",
     "DuplicateFrameError",
     "DuplicateRegistration",
     "Engine",
@@ -78,9 +86,11 @@ __all__ = [
     "ForeignFrame",
     "FrameNode",
     "FrameRef",
+    "Held",
     "InvalidArgument",
     "InvalidName",
     "LeaseInfo",
+    "LeaseLost",
     "Message",
     "NonRetryableError",
     "NondeterminismError",
@@ -101,9 +111,11 @@ __all__ = [
     "StoreUnavailable",
     "UnknownExecution",
     "UnknownFrame",
+    "UnknownReview",
     "UnknownWorkflow",
     "WaitTimeout",
     "Worker",
     "open",
+    "reply_channel",
     "step_info",
 ]

@@ -8,7 +8,8 @@ PerdureError
 │   └── DuplicateRegistration
 ├── NotFound
 │   ├── UnknownExecution
-│   └── UnknownFrame        the journal has no frame with this id
+│   ├── UnknownFrame        the journal has no frame with this id
+│   └── UnknownReview       no review was asked for under this id
 ├── Conflict                the state of the thing forbids it
 │   ├── AlreadyClosed
 │   └── DuplicateFrameError
@@ -20,6 +21,7 @@ PerdureError
 ├── ExecutionCancelled
 ├── ExecutionTerminated
 ├── WaitTimeout
+├── LeaseLost               somebody else holds the task of a queue, or it was withdrawn
 ├── NondeterminismError     the code no longer fits the journal: the execution is blocked
 ├── ForeignAwait            the function awaited something that is not a frame: blocked, too
 ├── ForeignFrame            a step function tried to open a frame
@@ -145,6 +147,20 @@ class UnknownFrame(NotFound):
         super().__init__(
             f"execution {eid} has no frame {fid!r} in its journal; perdure status --frames shows "
             "those that it has"
+        )
+
+
+class UnknownReview(NotFound):
+    """No review was asked for under this id.
+
+    Attributes:
+        rid: the id.
+    """
+
+    def __init__(self, rid: str) -> None:
+        self.rid = rid
+        super().__init__(
+            f"no review has the id {rid!r}; perdure reviews list shows those that wait"
         )
 
 
@@ -290,6 +306,22 @@ class WaitTimeout(PerdureError):
         if blocked is not None:
             state = f"it is blocked, and waits for an operator: {blocked}"
         super().__init__(f"execution {eid} did not end within {timeout_s:g} s; {state}")
+
+
+class LeaseLost(PerdureError):
+    """The lease of a task is over: another holder has it, it was withdrawn, or it is done.
+
+    Attributes:
+        task_id: the task.
+        holder: who held it.
+    """
+
+    def __init__(self, task_id: str, holder: str) -> None:
+        self.task_id = task_id
+        self.holder = holder
+        super().__init__(
+            f"{holder!r} does not hold task {task_id} any more; nothing was written: stop the work"
+        )
 
 
 class NondeterminismError(PerdureError):

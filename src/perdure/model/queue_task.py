@@ -66,7 +66,7 @@ class LeasedTask(msgspec.Struct, frozen=True):
         fid: the frame that enqueued it.
         payload: its payload as JSON.
         epoch: how often it was dequeued.
-        state: what its holders keep in it, as JSON, or ``None``.
+        state: what its holders keep in it, as JSON.
         stop: whether its holder is asked to stop: the execution is cancelled.
         step: the name of the step that a ``run_step`` runs.
     """
@@ -79,7 +79,7 @@ class LeasedTask(msgspec.Struct, frozen=True):
     fid: str
     payload: Raw
     epoch: int
-    state: Raw | None = None
+    state: Raw = Raw(b"null")
     stop: bool = False
     step: str = ""
 

@@ -81,6 +81,8 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
         data: what came with the decision.
         decided_by: who decided, or ``None``.
         decided_at: when, or ``None``.
+        task_id: the task on the queue, which whoever decides withdraws.
+        reply_channel: the channel on which the workflow waits for the decision.
     """
 
     rid: str
@@ -96,6 +98,8 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     data: Any
     decided_by: Actor | None
     decided_at: datetime | None
+    task_id: str = ""
+    reply_channel: str = ""
 
 
 class Announcement(msgspec.Struct, frozen=True):

@@ -263,6 +263,9 @@ class Queues(Protocol):
     async def has_steps(self, queues: Sequence[str], steps: Sequence[str]) -> bool:
         """Tell whether a task is ready on these queues that runs one of these steps."""
 
+    async def has_delegated(self, queues: Sequence[str]) -> bool:
+        """Tell whether a delegated task is ready on these queues."""
+
     async def held(self, holder: str) -> list[LeasedTask]:
         """List the tasks that somebody holds, oldest first."""
 

@@ -213,6 +213,8 @@ class _Requested(msgspec.Struct):
     payload: Raw
     schema: Raw = NULL
     deadline: Instant | None = None
+    task_id: str = ""
+    reply_channel: str = ""
 
 
 class _Decided(msgspec.Struct):
@@ -255,6 +257,8 @@ def _request(connection: Connection, entry: ControlEntry, announced: _Announced)
         bytes(facts.schema),
         None if facts.deadline is None else to_us(facts.deadline),
         entry.at,
+        facts.task_id,
+        facts.reply_channel,
     )
     connection.execute(SQL["request"], row)
 

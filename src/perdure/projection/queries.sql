@@ -45,8 +45,9 @@ INSERT INTO announcements VALUES (?, ?, ?, ?, ?, ?)
 INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: request
-INSERT INTO reviews (position, rid, eid, fid, queue, payload, schema, deadline, requested_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO reviews (position, rid, eid, fid, queue, payload, schema, deadline, requested_at,
+    task_id, reply_channel)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 
 -- name: decide
@@ -76,7 +77,7 @@ SELECT status, count(*) FROM executions GROUP BY status ORDER BY status
 
 -- name: reviews
 SELECT position, rid, eid, fid, queue, payload, schema, deadline, requested_at, status, verdict,
-    data, decided_by, decided_at
+    data, decided_by, decided_at, task_id, reply_channel
 FROM reviews {where} ORDER BY position LIMIT :limit
 
 -- name: announcements

@@ -110,4 +110,6 @@ def _review(row: Sequence[Any]) -> Review:
         data=decode(row[11]),
         decided_by=None if decided_by is None else _decode_actor(decided_by),
         decided_at=None if decided_at is None else from_us(decided_at),
+        task_id=row[14],
+        reply_channel=row[15],
     )

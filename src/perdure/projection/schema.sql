@@ -41,6 +41,8 @@ CREATE TABLE reviews (
     schema BLOB NOT NULL,
     deadline INTEGER,
     requested_at INTEGER NOT NULL,
+    task_id TEXT NOT NULL,
+    reply_channel TEXT NOT NULL,
     status TEXT NOT NULL DEFAULT 'pending',
     verdict TEXT,
     data BLOB NOT NULL DEFAULT 'null',

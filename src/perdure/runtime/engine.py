@@ -40,9 +40,11 @@ from perdure.runtime.alarms import Alarms
 from perdure.runtime.changes import Changes
 from perdure.runtime.committer import Committer
 from perdure.runtime.config import EngineConfig
+from perdure.runtime.consumer import Consumer
 from perdure.runtime.operators import Operators
 from perdure.runtime.registry import Registry
 from perdure.runtime.requests import ENGINE
+from perdure.runtime.reviews import Reviews
 from perdure.runtime.worker import Worker
 
 WorkflowRef = Callable[..., Any] | str
@@ -70,6 +72,7 @@ class Engine(Operators):
         self.clock = clock
         self.committer = Committer(store, clock, site, self._stirred)
         self.alarms = Alarms(clock)
+        self.reviews = Reviews(self)
         self._workers: list[Worker] = []
         self._changes = Changes(store, clock, self._look_around)
         self.committer.start()
@@ -116,6 +119,31 @@ class Engine(Operators):
             upkeep=upkeep,
             worker_id=worker_id,
         )
+
+    def consumer(
+        self, queues: Sequence[str], *, holder: str, ttl: timedelta | float = 300
+    ) -> Consumer:
+        """Make a consumer of delegated tasks.
+
+        Args:
+            queues: the queues it takes tasks from, in this order.
+            holder: under which id it holds tasks; one that stays the same over restarts lets it
+                attach to what it held.
+            ttl: how long a lease lasts without a renewal, a timedelta or seconds.
+
+        Raises:
+            InvalidArgument: if a value is out of range.
+
+        Example:
+            ``await engine.consumer(["agents"], holder="agent-1").run(answer)``
+        """
+        self._changes.start()
+        seconds = duration_us("ttl", ttl, allow_zero=False) / 1e6
+        return Consumer(self, queues, holder=holder, ttl=seconds)
+
+    def next_change(self) -> asyncio.Future[None]:
+        """Give a future that is done when something is written after this call."""
+        return self._changes.next()
 
     def attach(self, worker: Worker) -> None:
         """Count a worker among those that are told of changes."""

@@ -231,6 +231,12 @@ SELECT EXISTS (
         AND workflow IN (SELECT value FROM json_each(?))
 )
 
+-- name: has_delegated
+SELECT EXISTS (
+    SELECT 1 FROM tasks WHERE queue IN (SELECT value FROM json_each(?)) AND kind = 'delegate'
+        AND not_before IS NULL AND fid IS NOT NULL AND holder IS NULL
+)
+
 -- name: queue_tasks
 SELECT eid, kind, key, queue, fid, reason, not_before, payload, enqueued_at, holder
 FROM tasks WHERE queue = ? ORDER BY priority, id LIMIT ?

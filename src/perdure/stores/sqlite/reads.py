@@ -234,6 +234,10 @@ class Reads:
         row = self._execute(SQL["has_steps"], (make_json(queues), make_json(steps))).fetchone()
         return bool(row[0])
 
+    def has_delegated(self, queues: Sequence[str]) -> bool:
+        """Tell whether a delegated task is ready on these queues."""
+        return bool(self._execute(SQL["has_delegated"], (make_json(queues),)).fetchone()[0])
+
     def held(self, holder: str) -> list[LeasedTask]:
         """List the tasks that somebody holds."""
         return [leased_task(row) for row in self._execute(SQL["held"], (holder,))]

@@ -227,6 +227,10 @@ class SqliteStore:
         """Tell whether a task is ready that runs one of these steps."""
         return await self._read(self._reads.has_steps, queues, steps)
 
+    async def has_delegated(self, queues: Sequence[str]) -> bool:
+        """Tell whether a delegated task is ready on these queues."""
+        return await self._read(self._reads.has_delegated, queues)
+
     async def held(self, holder: str) -> list[LeasedTask]:
         """List the tasks that somebody holds."""
         return await self._read(self._reads.held, holder)

@@ -85,7 +85,7 @@ def dequeue_steps(batch: Batch, command: DequeueSteps) -> bytes:
 def leased_task(row: tuple[Any, ...]) -> LeasedTask:
     """Make the task of a row."""
     task, eid, kind, key, queue, fid, payload, epoch, state, stop, step = row
-    kept = None if state is None else Raw(state)
+    kept = Raw(b"null" if state is None else state)
     return LeasedTask(
         task, UUID(bytes=eid), kind, key, queue, fid, Raw(payload), epoch, kept, bool(stop), step
     )
