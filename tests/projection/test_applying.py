@@ -112,25 +112,25 @@ async def test_processes_share_a_file(log: Log, tmp_path: Path) -> None:
 async def test_what_another_process_has_applied_is_not_applied_again(
     log: Log, tmp_path: Path
 ) -> None:
-    """It has read the same entries, and is slower to write them."""
+    """It has read an entry, and before it applies it another one has gone on."""
     path = str(tmp_path / "view")
     slow, fast = (SqliteProjection(log.store, path, ManualClock()) for _ in range(2))
     log.create(EIDS[0])
     await slow.refresh()
-    log.announce(EIDS[0], "told", 1)
-    read, entries = log.control, asyncio.Event()
+    log.tell(EIDS[0], "execution.started")
+    read, held = log.control, asyncio.Event()
 
-    async def held(after: int = 0, limit: int = 1_000) -> Any:
+    async def control(after: int = 0, limit: int = 1_000) -> Any:
         found = await read(after, limit)
-        if not entries.is_set():
-            entries.set()
-            log.announce(EIDS[0], "told", 2)
-            await fast.rebuild()
+        if not held.is_set():
+            held.set()
+            log.tell(EIDS[0], "execution.suspended", {"on": ["timer:a"]})
+            await fast.refresh()
         return found
 
-    log.control = held  # type: ignore[method-assign]
+    log.control = control  # type: ignore[method-assign]
     assert await slow.refresh() == 3
-    assert [one.payload for one in await slow.announcements()] == [1, 2]
+    assert await slow.counts() == await fast.counts() == {"suspended": 1}
     await slow.close()
     await fast.close()
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import timedelta
 from typing import Any, assert_type
 from uuid import UUID
 
 import perdure
 from perdure import Context, Engine, Entry, ExecutionRow, ExecutionStatus, Registry, StartResult
+from perdure.ports.projection import ExecutionSummary, Review
 
 registry = Registry()
 
@@ -66,6 +67,9 @@ async def right_engine(engine: Engine, eid: UUID) -> None:
     assert_type(await engine.wait(eid), ExecutionRow)
     assert_type(await engine.status(eid), ExecutionStatus)
     assert_type(await engine.journal(eid, after=3), list[Entry])
+    assert_type(engine.events(after="now"), AsyncIterator[Entry])
+    assert_type((await engine.projection.executions()).items, tuple[ExecutionSummary, ...])
+    assert_type(await engine.projection.review("r"), Review | None)
     assert_type(await engine.signal(eid, "c", {"any": ["json"]}), int)
     async for entry in engine.watch(eid):
         assert_type(entry, Entry)

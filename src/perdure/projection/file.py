@@ -41,7 +41,7 @@ class Database:
         for connect in (self._current, self._again, self._anew):
             try:
                 return _in_transaction(connect(), work, write=write)
-            except (sqlite3.ProgrammingError, sqlite3.IntegrityError):
+            except sqlite3.ProgrammingError:  # a mistake of ours
                 raise
             except (sqlite3.Error, OSError) as error:
                 log.debug("projection %s: %s", self._path, error)
@@ -95,7 +95,6 @@ def _open(path: str) -> Connection:
         _in_transaction(connection, _prepare, write=True)
         # There is no write-ahead log: with a rollback journal SQLite notices at the next write that
         # the file was removed, and one that is made meanwhile shares nothing with it.
-        connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA temp_store = MEMORY")
     except BaseException:
         connection.close()
