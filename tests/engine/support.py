@@ -201,6 +201,7 @@ async def kill_engine(engine: Engine) -> None:
         task.cancel()
         await asyncio.wait([task])
     engine.alarms.close()
+    await engine.projection.close()
 
 
 async def trace_of(under: EngineUnderTest, eid: UUID) -> str:

@@ -40,7 +40,9 @@ class Reviews:
         found: list[Review] = []
         cursor = None
         while True:
-            page = await projection.reviews(queue=queue, limit=PAGE, cursor=cursor)
+            page = await projection.reviews(
+                queue=queue, status="pending", limit=PAGE, cursor=cursor
+            )
             found += page.items
             cursor = page.cursor
             if cursor is None:
