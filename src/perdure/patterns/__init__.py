@@ -7,6 +7,9 @@ engine: what it opens are frames like any other.
 from __future__ import annotations
 
 from perdure.patterns.delegate import delegate
+from perdure.patterns.fan_out import fan_out
+from perdure.patterns.on_tick import on_tick
 from perdure.patterns.review import review
+from perdure.patterns.saga import saga
 
-__all__ = ["delegate", "review"]
+__all__ = ["delegate", "fan_out", "on_tick", "review", "saga"]
