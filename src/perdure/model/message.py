@@ -24,6 +24,11 @@ def channel_key(on: str, channel: str) -> str:
     return on if on == f"channel:{channel}" else channel
 
 
+def stream_channel(stream: str) -> str:
+    """Give the channel that holds the items of a stream; no user can name it."""
+    return f"stream/{stream}"
+
+
 class Message(msgspec.Struct, frozen=True):
     """One item on a channel.
 

@@ -189,6 +189,21 @@ class Announce(msgspec.Struct, frozen=True, tag=True):
     now: int
 
 
+class Publish(msgspec.Struct, frozen=True, tag=True):
+    """Add an item (JSON) to a stream of an execution; nobody is woken.
+
+    Refused with `lease_lost` if the execution was acquired or closed since `epoch`; without an
+    epoch a command beside it is the guard. Result: the number of the item, from 1.
+    """
+
+    eid: UUID
+    epoch: int | None
+    stream: str
+    payload: bytes
+    sent_by: Actor
+    now: int
+
+
 class Claim(msgspec.Struct, frozen=True, tag=True):
     """Keep a value (JSON) under a key unless the key is taken.
 
@@ -420,6 +435,7 @@ Command = (
     | Send
     | Broadcast
     | Announce
+    | Publish
     | Claim
     | Enqueue
     | Withdraw

@@ -14,6 +14,7 @@ from typing import Protocol
 from uuid import UUID
 
 import msgspec
+from msgspec import Raw
 
 from perdure.model.entry import PackedMessage
 from perdure.model.execution import Execution, ExecutionRow, ExecutionStatus, LeaseInfo, Page
@@ -307,6 +308,9 @@ class Reads(Protocol):
         `channels` names global channels with the number up to which each is known. Of a channel
         with many new messages only the first are read.
         """
+
+    async def items(self, eid: UUID, stream: str, after: int, limit: int) -> list[tuple[int, Raw]]:
+        """Read items of a stream of an execution, numbered above `after`: numbers and JSON."""
 
     async def wakes(self, eids: Sequence[UUID]) -> dict[UUID, int]:
         """Read the wake counters of executions."""

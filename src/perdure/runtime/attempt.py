@@ -13,23 +13,28 @@ import sys
 import traceback as traceback_module
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from perdure.errors import InvalidArgument
+from perdure.model import codec
 from perdure.model.entry import FrameFailed
+from perdure.model.ids import CHANNEL, check_name
 from perdure.model.retry import NEVER_RETRIED, RetryPolicy, class_name
 from perdure.runtime.frames import StepCall
 from perdure.runtime.threads import Threads
+
+Publisher = Callable[["StepInfo", str, bytes], None]
+"""Adds an item, JSON, to a stream for an attempt; any thread may call it."""
 
 TRACEBACK_MAX = 16_384
 MESSAGE_MAX = 16_384
 
 
-class StepInfo(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class StepInfo:
     """What a running step knows of itself.
 
     Attributes:
@@ -46,6 +51,26 @@ class StepInfo(msgspec.Struct, frozen=True):
     attempt: int
     idempotency_key: str
     started_at: datetime
+    _publish: Publisher = field(repr=False, compare=False)
+
+    def publish(self, stream: str, value: Any) -> None:
+        """Add an item to a stream of the execution, at least once: an attempt may be repeated.
+
+        It returns at once. Items keep their order, and are durable before the step's outcome.
+
+        Args:
+            stream: the stream's name, of the grammar of a channel.
+            value: any JSON value.
+
+        Raises:
+            InvalidName: if the stream's name is out of its grammar.
+            NotSerializable: if the value is not JSON.
+
+        Example:
+            ``for token in answer: step_info().publish("tokens", token)``
+        """
+        check_name("stream", stream, CHANNEL)
+        self._publish(self, stream, bytes(codec.encode(self.fid, value)))
 
 
 CURRENT_STEP: ContextVar[StepInfo | None] = ContextVar("perdure_step", default=None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -29,7 +30,9 @@ from perdure.ports.commands import (
     DequeueSteps,
     Done,
     Enqueue,
+    HoldTask,
     NackTask,
+    Publish,
     Tell,
     Withdraw,
 )
@@ -138,13 +141,14 @@ class DetachedFrames:
 class Run:
     """One attempt of a step for an execution that others own: it waits for a slot, then runs."""
 
-    __slots__ = ("attempt", "call", "number", "task")
+    __slots__ = ("attempt", "call", "number", "outbox", "task")
 
     def __init__(self, task: LeasedTask, number: int, call: StepCall) -> None:
         self.task = task
         self.number = number
         self.call = call
         self.attempt: Attempt | None = None
+        self.outbox: deque[tuple[Command, ...]] = deque()
 
     def drop(self) -> None:
         """Let the attempt, if it runs, report nothing any more."""
@@ -212,7 +216,11 @@ class DetachedSteps:
         worker, task, call = self._worker, run.task, run.call
         started_at = from_us(worker.now_us())
         key = f"{task.eid}:{task.fid}"
-        info = StepInfo(task.eid, task.fid, run.number, key, started_at)
+
+        def publish(_info: StepInfo, stream: str, payload: bytes) -> None:
+            worker.on_loop(functools.partial(self._publish, run, stream, payload))
+
+        info = StepInfo(task.eid, task.fid, run.number, key, started_at, publish)
 
         def finished(_attempt: Attempt, value: Any, error: BaseException | None) -> None:
             self._ended(run, value, error)
@@ -245,19 +253,35 @@ class DetachedSteps:
             final = is_final(error)
             outcome = AttemptOutcome(run.number, codec.NULL, *described, classes, final)
         told = Tell(task.eid, task.fid, _encode(outcome), worker.actor, worker.now_us())
-        worker.spawn(self._give_back(run, AckTask(*self._lease(run)), told))
+        self._write(run, AckTask(*self._lease(run)), told)
 
-    async def _give_back(self, run: Run, *commands: Command) -> None:
-        """End a lease."""
-        while run in self.running:
+    def _publish(self, run: Run, stream: str, payload: bytes) -> None:
+        """Add an item to a stream for an attempt that runs."""
+        if run in self.running and run.attempt is not None:
+            worker, eid = self._worker, run.task.eid
+            item = Publish(eid, None, stream, payload, worker.actor, worker.now_us())
+            self._write(run, HoldTask(*self._lease(run)), item)
+
+    def _write(self, run: Run, *commands: Command) -> None:
+        """Write something under the lease, behind what was to be written before."""
+        run.outbox.append(commands)
+        if len(run.outbox) == 1:
+            self._worker.spawn(self._write_all(run))
+
+    async def _write_all(self, run: Run) -> None:
+        while run.outbox and run in self.running:
             try:
-                outcome = await self._worker.committer.apply(*commands)
+                outcome = await self._worker.committer.apply(*run.outbox[0])
             except StoreUnavailable:
                 await self._worker.clock.sleep(RETRY_S)
                 continue
+            written = run.outbox.popleft()
             if not isinstance(outcome, Done):
                 log.info("nobody waits for step %s:%s any more", run.task.eid, run.task.fid)
-            self._forget(run)
+                run.drop()
+                self._forget(run)
+            elif not isinstance(written[0], HoldTask):  # the lease is over
+                self._forget(run)
 
     def _lease(self, run: Run) -> tuple[int, str, int]:
         return run.task.task, session_holder(self._worker.session), run.task.epoch
@@ -272,8 +296,7 @@ class DetachedSteps:
         for run in list(self.running):
             if at_once or run.attempt is None:
                 run.drop()
-                returned = NackTask(*self._lease(run), None, self._worker.now_us())
-                self._worker.spawn(self._give_back(run, returned))
+                self._write(run, NackTask(*self._lease(run), None, self._worker.now_us()))
 
     def lose(self) -> None:
         """Stop without another write: the leases end with the session."""

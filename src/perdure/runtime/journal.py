@@ -150,7 +150,7 @@ class OwnedJournal:
     def hand_over(self, barrier: Barrier | None, site: int) -> Transition | None:
         """Make one transition of all that waits; ``None`` if nothing does."""
         entries, effects = self._entries, self._effects
-        if not entries and barrier is None:
+        if not entries and not self._commands and barrier is None:
             return None
         commands: list[Command] = [] if barrier is None else [barrier.guard]
         first = self._next_seq - len(entries)

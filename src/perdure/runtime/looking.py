@@ -13,9 +13,10 @@ from uuid import UUID
 import msgspec
 
 from perdure.errors import InvalidArgument, UnknownExecution
+from perdure.model import codec
 from perdure.model.entry import Entry
 from perdure.model.execution import ExecutionRow, ExecutionStatus, FrameNode, LeaseInfo, Page
-from perdure.model.ids import ROOT, parse_eid
+from perdure.model.ids import CHANNEL, ROOT, check_name, parse_eid
 from perdure.model.instants import from_us
 from perdure.model.provenance import Actor, Provenance, Site
 from perdure.ports.projection import Projection
@@ -197,6 +198,41 @@ class Looking:
                 for told in page:
                     position = told.position
                     yield _public(told)
+            await changed
+
+    async def stream(self, eid: UUID | str, name: str, *, after: int = 0) -> AsyncIterator[Any]:
+        """Give the values of a stream of an execution, until it has ended.
+
+        What functions and steps publish comes as it is committed.
+
+        Args:
+            eid: the execution.
+            name: the stream's name.
+            after: leave out so many items from the beginning.
+
+        Raises:
+            UnknownExecution: if there is none with this id.
+            InvalidName: if the name is out of its grammar.
+            InvalidArgument: if `after` is no number from 0.
+
+        Example:
+            ``async for token in engine.stream(eid, "tokens"): print(token, end="")``
+        """
+        check_name("stream", name, CHANNEL)
+        if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < POSITION_END:
+            message = f"after is {after!r}; it is a number of items from 0"
+            raise InvalidArgument(message)
+        self._changes.start()
+        last = after
+        while True:
+            changed = self._changes.next()
+            row = await self.execution(eid, follow=False)
+            while items := await self.store.items(row.eid, name, last, CONTROL_PAGE):
+                for seq, value in items:
+                    last = seq
+                    yield codec.decode(value)
+            if row.status.terminal:
+                return
             await changed
 
     async def store_info(self) -> StoreInfo:

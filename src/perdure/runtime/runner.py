@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from perdure.runtime.worker import Worker
 
 
+PATCHES = f"{ROOT}/patched:"
+
 log = logging.getLogger("perdure.runner")
 
 
@@ -85,6 +87,7 @@ class Runner:
         self._opened: list[Frame[Any]] = []
         self._passed: set[str] = set()
         self._begun = False
+        self._replaying = False
         self._acquired(claimed)
 
     def _acquired(self, claimed: Claimed) -> None:
@@ -124,6 +127,7 @@ class Runner:
             self._replay()
 
     def _replay(self) -> None:
+        self._replaying = True
         self.driver.run()
         for fid in self.table.order:
             if self.driver.stopped is not None:
@@ -135,7 +139,19 @@ class Runner:
             elif frame is not None and not frame.done:
                 self._deliver_recorded(frame)
             self.driver.run()
+        self._replaying = False
         self.begin_opened()
+
+    @property
+    def replays(self) -> bool:
+        """Whether the journal holds something that the function has not come to yet."""
+        if not self._replaying:
+            return False
+        table, frames = self.table, self._frames
+        unmet = (fid for fid in table.started if fid not in frames)
+        undelivered = (fid for fid in table.order if fid in frames and not frames[fid].done)
+        # A patch that the code has no more is never met again.
+        return any(not fid.startswith(PATCHES) for fid in unmet) or any(undelivered)
 
     def resume(self, claimed: Claimed) -> None:
         """Go on with what was kept, as `claimed` says that nobody had it meanwhile."""

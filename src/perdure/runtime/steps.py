@@ -11,6 +11,7 @@ from perdure.errors import NotSerializable, StepTimeout
 from perdure.model import codec
 from perdure.model.entry import FrameCompleted, FrameFailed, FrameStarted, PackedMessage
 from perdure.model.instants import from_us
+from perdure.ports.commands import Publish
 from perdure.runtime import recorded
 from perdure.runtime.attempt import Attempt, StepInfo, describe_error, failure, failure_entry
 from perdure.runtime.detached import DetachedFrames
@@ -110,7 +111,8 @@ class Steps:
         self._journal.append(
             FrameStarted(started_at, fid, number, frame.kind, frame.name, frame.digest)
         )
-        info = StepInfo(runner.eid, fid, number, self._key + fid, from_us(started_at))
+        key = self._key + fid
+        info = StepInfo(runner.eid, fid, number, key, from_us(started_at), self._publish)
         attempt = Attempt(call, info, self._finished, worker.slots_for(call).release)
         frame.attempt = attempt
         self._running[attempt] = frame
@@ -120,6 +122,18 @@ class Steps:
         worker.start_attempt(attempt)
         worker.committer.touch(runner)
         return True
+
+    def _publish(self, info: StepInfo, stream: str, payload: bytes) -> None:
+        """Add an item to a stream for an attempt, with the runner's next transition."""
+        runner = self._runner
+
+        def add() -> None:
+            if runner.alive and any(attempt.info is info for attempt in self._running):
+                now, epoch = runner.now_us(), runner.epoch
+                self._journal.also(Publish(runner.eid, epoch, stream, payload, runner.actor, now))
+                self._worker.committer.touch(runner)
+
+        self._worker.on_loop(add)
 
     def _timed_out(self, attempt: Attempt, seconds: float) -> None:
         frame = self._running.get(attempt)

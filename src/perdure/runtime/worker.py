@@ -7,6 +7,7 @@ import contextvars
 import itertools
 import logging
 import os
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -110,6 +111,7 @@ class Worker(Membership):
         self._asks_again = False
         self._context = contextvars.copy_context()
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self.sweeper = Sweeper(self.store, self.committer, self.clock)
         self.detached = DetachedSteps(self, self._queues)
         self._upkeep = upkeep
@@ -383,6 +385,13 @@ class Worker(Membership):
             else:
                 runner.waiting.looked(mail)
                 return
+
+    def on_loop(self, callback: Callable[[], None]) -> None:
+        """Call something at once if this is the thread of the event loop, else soon in it."""
+        if threading.get_ident() == self._thread:
+            callback()
+        else:
+            self._loop.call_soon_threadsafe(callback)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call something on the event loop; any thread may ask."""

@@ -16,10 +16,11 @@ from uuid import UUID
 from perdure.errors import InvalidArgument
 from perdure.model import codec
 from perdure.model.ids import CHANNEL, ROOT, check_name
-from perdure.model.instants import duration_us, from_us, to_us
+from perdure.model.instants import duration_us, to_us
 from perdure.model.message import Message
 from perdure.runtime.attempt import CURRENT_STEP
 from perdure.runtime.code.effects import Effects, Scope, check_scope
+from perdure.runtime.code.inline import Inline
 from perdure.runtime.code.opening import Shield
 from perdure.runtime.code.stepping import Stepping
 from perdure.runtime.frames import Frame, Pending
@@ -30,11 +31,8 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 T4 = TypeVar("T4")
 
-_DATETIME = codec.decoder_of(datetime)
-_UUID = codec.decoder_of(UUID)
 
-
-class Context(Stepping, Effects):
+class Context(Stepping, Effects, Inline):
     """The first parameter of every workflow function: it opens frames and waits for them."""
 
     __slots__ = ()
@@ -231,36 +229,6 @@ class Context(Stepping, Effects):
                     member.close()  # else it would warn that it was never awaited
             raise
         return members
-
-    # -- inline frames -----------------------------------------------------------------------
-
-    def now(self) -> datetime:
-        """Give the instant at which this line first ran, on every replay.
-
-        It returns at the call; there is nothing to await.
-        """
-        value: datetime = self._inline(
-            "now", lambda _: from_us(self._runner.now_us()), _DATETIME, gate=True
-        )
-        return value
-
-    def random(self) -> float:
-        """Give a random number in [0, 1), the same on every replay. It returns at the call."""
-
-        def derive(fid: str) -> float:
-            return (int.from_bytes(self._derive(fid)[:8]) >> 11) / 2**53
-
-        value: float = self._inline("random", derive, codec.decode, gate=False)
-        return value
-
-    def uuid(self) -> UUID:
-        """Give a random UUID, the same on every replay. It returns at the call."""
-
-        def derive(fid: str) -> UUID:
-            return UUID(bytes=self._derive(fid)[:16], version=4)
-
-        value: UUID = self._inline("uuid", derive, _UUID, gate=False)
-        return value
 
 
 def _check_members(method: str, members: list[Any]) -> None:

@@ -35,6 +35,7 @@ from perdure.ports.commands import (
     Command,
     CreateExecution,
     Enqueue,
+    Publish,
     Send,
     Withdraw,
 )
@@ -283,6 +284,37 @@ class Effects(Opening):
         def command(now: int) -> Command:
             return Announce(runner.eid, runner.epoch, fid, type, encoded, now)
 
+        return self._effect(Frame(fid, "step", name, digest), command)
+
+    def publish(
+        self, stream: str, value: Any, *, name: str | None = None, key: str | None = None
+    ) -> Frame[int]:
+        """Add an item to a stream of this execution, exactly once; ``engine.stream`` reads it.
+
+        Inside a step use ``step_info().publish(stream, value)``.
+
+        Args:
+            stream: the stream's name, of the grammar of a channel.
+            value: any JSON value.
+            name: the name in the frame id; ``publish`` if it is not given.
+            key: makes the frame id ``root/{name}:{key}``.
+
+        Returns:
+            Something to await: the number of the item, from 1.
+
+        Raises:
+            InvalidName: at once, if the stream's name is out of its grammar.
+            NotSerializable: at once, if the value is not JSON.
+        """
+        fid, name = self._name("publish", "publish" if name is None else name, key)
+        check_name("stream", stream, CHANNEL)
+        encoded = bytes(codec.encode(fid, value))
+        runner = self._runner
+
+        def command(now: int) -> Command:
+            return Publish(runner.eid, None, stream, encoded, runner.actor, now)
+
+        digest = codec.digest(fid, (stream, value))
         return self._effect(Frame(fid, "step", name, digest), command)
 
     def claim(self, key: str, value: Any, *, name: str | None = None) -> Frame[tuple[bool, Any]]:

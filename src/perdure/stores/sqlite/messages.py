@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from perdure.ports.commands import Announce, Broadcast, Claim, Consume, Refused, Send
+from perdure.model.message import stream_channel
+from perdure.ports.commands import (
+    Announce,
+    Broadcast,
+    Claim,
+    Consume,
+    Publish,
+    Refused,
+    Send,
+)
 from perdure.stores.sqlite.batch import GLOBAL, Batch, encode
 from perdure.stores.sqlite.statements import SQL
 
@@ -49,6 +58,19 @@ def announce(batch: Batch, command: Announce) -> int:
     position = batch.execute(SQL["control"], row).lastrowid
     assert position is not None  # noqa: S101 - an insert has a row
     return position
+
+
+def publish(batch: Batch, command: Publish) -> object:
+    """Add an item to a stream. To its channel nothing is ever unread."""
+    now = batch.now = command.now
+    eid, epoch = command.eid.bytes, command.epoch
+    if epoch is not None and batch.execute(SQL["has_epoch"], (eid, epoch)).fetchone() is None:
+        return Refused("lease_lost")
+    channel = stream_channel(command.stream)
+    seq: int = batch.execute(SQL["next_item"], (eid, channel)).fetchone()[0]
+    row = (eid, channel, seq, batch.actor(command.sent_by), now, None, command.payload)
+    batch.execute(SQL["send"], row)
+    return seq
 
 
 def claim(batch: Batch, command: Claim) -> object:

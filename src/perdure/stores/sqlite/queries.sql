@@ -100,6 +100,9 @@ RETURNING next_version
 -- name: is_owned
 SELECT 1 FROM executions WHERE eid = ? AND epoch = ? AND owner IS NOT NULL
 
+-- name: has_epoch
+SELECT 1 FROM executions WHERE eid = ? AND epoch = ?
+
 -- name: delete_timers
 DELETE FROM timers WHERE eid = ?
 
@@ -252,6 +255,12 @@ INSERT INTO channels (eid, name, last_seq) VALUES (?, ?, 1)
 ON CONFLICT (eid, name) DO UPDATE SET last_seq = last_seq + 1
 RETURNING last_seq
 
+-- name: next_item
+-- Of a stream: what is added counts as consumed, so that it is nobody's mail.
+INSERT INTO channels (eid, name, last_seq, consumed) VALUES (?, ?, 1, 1)
+ON CONFLICT (eid, name) DO UPDATE SET last_seq = last_seq + 1, consumed = last_seq + 1
+RETURNING last_seq
+
 -- name: send
 INSERT INTO messages (eid, channel, seq, sent_by, sent_at, correlation, payload)
 VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -259,6 +268,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 -- name: heard
 SELECT seq, channel, payload, sent_by, sent_at, correlation FROM messages
 WHERE eid = ? AND channel = ? AND seq > ? ORDER BY seq LIMIT ?
+
+-- name: items
+SELECT seq, payload FROM messages WHERE eid = ? AND channel = ? AND seq > ? ORDER BY seq LIMIT ?
 
 -- name: last_seq
 SELECT last_seq FROM channels WHERE eid = ? AND name = ?

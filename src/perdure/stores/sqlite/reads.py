@@ -23,6 +23,7 @@ from perdure.model.execution import (
 )
 from perdure.model.ids import task_id
 from perdure.model.instants import from_us
+from perdure.model.message import stream_channel
 from perdure.model.provenance import Actor, Site
 from perdure.model.queue_task import LeasedTask, QueueTask, TaskState
 from perdure.ports.store import (
@@ -210,6 +211,11 @@ class Reads:
             PackedMessage(seq, channel, Raw(payload), self._actor(by), at, correlation)
             for seq, channel, payload, by, at, correlation in self._execute(SQL[statement], key)
         ]
+
+    def items(self, eid: UUID, stream: str, after: int, limit: int) -> list[tuple[int, Raw]]:
+        """Read items of a stream."""
+        key = (eid.bytes, stream_channel(stream), after, limit)
+        return [(seq, Raw(payload)) for seq, payload in self._execute(SQL["items"], key)]
 
     def wakes(self, eids: Sequence[UUID]) -> dict[UUID, int]:
         """Read the wake counters of executions."""

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+from msgspec import Raw
+
 from perdure.errors import InvalidArgument, StoreUnavailable
 from perdure.model.execution import Execution, ExecutionRow, LeaseInfo, Page
 from perdure.model.provenance import Site
@@ -272,6 +274,10 @@ class SqliteStore:
     async def mail(self, eid: UUID, channels: Mapping[str, int] = NO_CHANNELS) -> Mail | None:
         """Read what has reached an execution, together."""
         return await self._read(self._reads.mail, eid, channels)
+
+    async def items(self, eid: UUID, stream: str, after: int, limit: int) -> list[tuple[int, Raw]]:
+        """Read items of a stream."""
+        return await self._read(self._reads.items, eid, stream, after, limit)
 
     async def wakes(self, eids: Sequence[UUID]) -> dict[UUID, int]:
         """Read the wake counters of executions."""
