@@ -110,6 +110,13 @@ class Link:
         await self._die_after()
         return committed
 
+    async def transact(self, *args: Any) -> Any:
+        """Make a transaction with a user's function, unless the process dies here."""
+        await self._die_before()
+        outcome = await self._store.transact(*args)
+        await self._die_after()
+        return outcome
+
     async def dequeue(self, *args: Any, **kept: Any) -> list[Claimed]:
         """Dequeue, unless the process dies here."""
         if self.dead.is_set():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -20,7 +20,7 @@ from perdure.model.entry import PackedMessage
 from perdure.model.execution import Execution, ExecutionRow, ExecutionStatus, LeaseInfo, Page
 from perdure.model.provenance import Actor, Site
 from perdure.model.queue_task import LeasedTask, QueueTask, TaskKind
-from perdure.ports.commands import Outcome, Transition
+from perdure.ports.commands import CreateExecution, Outcome, Transition
 
 NOTHING_KEPT: Mapping[UUID, int] = MappingProxyType({})
 NO_CHANNELS: Mapping[str, int] = MappingProxyType({})
@@ -35,6 +35,10 @@ class Session(msgspec.Struct, frozen=True):
 
 class SessionGone(Exception):
     """The session has expired or was closed; open a new one. Nothing of the call was applied."""
+
+
+class OutOfTime(Exception):
+    """A function took longer than its transaction may; nothing of it was applied."""
 
 
 class Owned(msgspec.Struct, frozen=True):
@@ -209,6 +213,30 @@ class Commits(Protocol):
 
         Raises:
             SessionGone: if the session is not live.
+        """
+
+    async def transact(self, run: Callable[[Any], Transition], timeout: float) -> Outcome:
+        """Let a user's function write in the transaction that applies a transition.
+
+        `run` is called, in another thread where there is one, with a connection of the database,
+        and gives the transition. It cannot end the transaction, nor change what is ours. If it
+        raises, takes longer than `timeout` seconds, or the transition is refused, nothing is
+        applied.
+
+        Raises:
+            OutOfTime: if it took too long.
+            StoreUnavailable: if the store cannot write. Nothing was applied.
+            BaseException: whatever `run` raised.
+        """
+
+    async def create_in(self, connection: object, creation: CreateExecution) -> Outcome:
+        """Create an execution in the transaction of the caller's own connection.
+
+        It exists if and only if the caller commits. A transaction is begun if none is open.
+
+        Raises:
+            InvalidArgument: if this is no connection to the database of this store, or the store
+                cannot do that. Nothing was written.
         """
 
     async def beat(self, session: int) -> Beat:

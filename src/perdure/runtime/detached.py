@@ -121,9 +121,9 @@ class DetachedFrames:
     def withdraw(self, frame: Frame[Any]) -> None:
         """Remove the task of the attempt: nobody waits for its outcome any more."""
         call = frame.call
-        if frame.channel and call is not None and call.detached is not None:
+        if frame.channel and call is not None and isinstance(call.place, Detached):
             task = f"{RUN_STEP}:{self._runner.eid}:{frame.fid}:{frame.attempts + 1}"
-            self._runner.journal.also(Withdraw(call.detached.queue, task))
+            self._runner.journal.also(Withdraw(call.place.queue, task))
 
     def answered(self, frame: Frame[Any], message: PackedMessage) -> AttemptOutcome:
         """Take the outcome of an attempt: its wait is over."""

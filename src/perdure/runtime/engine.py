@@ -32,7 +32,7 @@ from perdure.model.ids import parse_eid
 from perdure.model.instants import duration_us
 from perdure.model.provenance import Actor, Site
 from perdure.ports.clock import Clock, now_us
-from perdure.ports.commands import CreateExecution, Refused
+from perdure.ports.commands import CreateExecution, Outcome, Refused
 from perdure.ports.projection import Projection
 from perdure.ports.store import Committed, Store
 from perdure.runtime import requests
@@ -167,6 +167,7 @@ class Engine(Operators):
         queue: str | None = None,
         options: StartOptions | None = None,
         version: str | None = None,
+        connection: object = None,
         by: Actor = ENGINE,
         **kwargs: Any,
     ) -> UUID:
@@ -180,6 +181,8 @@ class Engine(Operators):
             queue: the queue it stands on, if not the workflow's own.
             options: priority, tags, baggage, and when it may start.
             version: the version to run; the one registered last by default.
+            connection: a connection of your own to the store's database: the execution is created
+                in its transaction, and exists if and only if you commit.
             by: who starts it.
             **kwargs: the function's keyword arguments.
 
@@ -194,7 +197,15 @@ class Engine(Operators):
             ``eid = await engine.start(invoice_approval, "INV-7", key="invoice:7")``
         """
         result = await self.start_result(
-            workflow, *args, key=key, queue=queue, options=options, version=version, by=by, **kwargs
+            workflow,
+            *args,
+            key=key,
+            queue=queue,
+            options=options,
+            version=version,
+            connection=connection,
+            by=by,
+            **kwargs,
         )
         return result.eid
 
@@ -207,6 +218,7 @@ class Engine(Operators):
         queue: str | None = None,
         options: StartOptions | None = None,
         version: str | None = None,
+        connection: object = None,
         by: Actor = ENGINE,
         **kwargs: Any,
     ) -> StartResult:
@@ -222,7 +234,9 @@ class Engine(Operators):
             by=by,
             now=now_us(self.clock),
         )
-        return (await self._create([created]))[0]
+        if connection is None:
+            return (await self._create([created]))[0]
+        return _started(created, await self.store.create_in(connection, created))
 
     async def start_many(
         self,
@@ -281,9 +295,7 @@ class Engine(Operators):
         for creation, outcome in zip(creations, outcomes, strict=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-            if isinstance(outcome, Refused):
-                raise requests.key_taken(creation, outcome)
-            results.append(StartResult(*cast("tuple[UUID, bool]", outcome.results[0])))
+            results.append(_started(creation, outcome))
         return results
 
     # -- wait --------------------------------------------------------------------------------
@@ -369,6 +381,12 @@ class Engine(Operators):
     async def _look_around(self) -> None:
         for worker in list(self._workers):
             await worker.look_around()
+
+
+def _started(creation: CreateExecution, outcome: Outcome) -> StartResult:
+    if isinstance(outcome, Refused):
+        raise requests.key_taken(creation, outcome)
+    return StartResult(*cast("tuple[UUID, bool]", outcome.results[0]))
 
 
 def _fail(future: asyncio.Future[ExecutionRow | None], error: PerdureError) -> None:

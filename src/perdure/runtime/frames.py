@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perdure.model.retry import RetryPolicy
     from perdure.ports.commands import Command, CreateExecution
     from perdure.runtime.attempt import Attempt
+    from perdure.runtime.transactions import InTransaction
 
 T = TypeVar("T")
 
@@ -147,9 +148,9 @@ class Frame(Pending[T]):
 
 
 class StepCall:
-    """What one step runs, and under which policy."""
+    """What one step runs, under which policy, and where if not in a slot of its worker."""
 
-    __slots__ = ("args", "detached", "function", "is_async", "kwargs", "retry", "timeout_us")
+    __slots__ = ("args", "function", "is_async", "kwargs", "place", "retry", "timeout_us")
 
     def __init__(
         self,
@@ -160,7 +161,7 @@ class StepCall:
         is_async: bool,
         retry: RetryPolicy,
         timeout_us: int | None,
-        detached: Detached | None = None,
+        place: Detached | InTransaction | None = None,
     ) -> None:
         self.function = function
         self.args = args
@@ -168,7 +169,7 @@ class StepCall:
         self.is_async = is_async
         self.retry = retry
         self.timeout_us = timeout_us
-        self.detached = detached
+        self.place = place
 
 
 class Detached:

@@ -183,6 +183,37 @@ class OwnedJournal:
             memo = Raw(result) if isinstance(result, bytes) else codec.encode("an effect", result)
             effect.delivery.value = (effect.frame.decoder or codec.decode)(memo)
 
+    @property
+    def settled_all(self) -> bool:
+        """Whether everything that was appended is durable."""
+        return self.handed is None and not self._entries and not self._commands
+
+    def reserve(self) -> int:
+        """Keep the next two numbers for a transaction, which counts as handed over."""
+        first = self._next_seq
+        self._next_seq = first + 2
+        self.handed = Handed(first, [], [], [], None)
+        return first
+
+    def settled_reserved(self) -> None:
+        """The entries with the reserved numbers are durable."""
+        handed, self.handed = self.handed, None
+        if handed is not None:
+            self.durable_seq = handed.first_seq + 1
+
+    def fill_reserved(
+        self, entries: list[KnownEntry], frame: Frame[Any], error: BaseException | None
+    ) -> None:
+        """Nothing was written: append these two entries under the reserved numbers.
+
+        An `error` is delivered to the frame when they are durable.
+        """
+        handed, self.handed = self.handed, None
+        if handed is not None:
+            self._entries = entries + self._entries
+            if error is not None:
+                self._deliveries.appendleft(Delivery(handed.first_seq + 1, frame, None, error))
+
     def take_back(self) -> None:
         """What was handed over was refused: hand its entries over again, without a barrier."""
         handed, self.handed = self.handed, None

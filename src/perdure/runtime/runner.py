@@ -45,6 +45,7 @@ from perdure.runtime.frames import ChildCall, Continue, Frame
 from perdure.runtime.journal import Barrier, Effect, OwnedJournal
 from perdure.runtime.requests import ENGINE
 from perdure.runtime.steps import Steps
+from perdure.runtime.transactions import Transactions
 from perdure.runtime.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -76,11 +77,12 @@ class Runner:
         self.eid: UUID = claimed.record.eid
         self.registry: Registry = worker.registry
         self.actor: Actor = worker.actor
-        self.now_us = worker.now_us
+        self.now_us: Callable[[], int] = worker.now_us
         self.journal: OwnedJournal = OwnedJournal(claimed)
         self.table: MemoTable = self.journal.table
         self.driver: Driver = Driver(self.abandon)
         self.steps = Steps(self, worker)
+        self.transactions = Transactions(self, worker)
         self.cancelling: Cancelling = Cancelling(self)
         self.waiting = Waiting(self, worker)
         self._frames: dict[str, Frame[Any]] = {}
@@ -224,6 +226,7 @@ class Runner:
     def moves(self) -> bool:
         """Whether something is under way that a cancel has to wait for."""
         waits = self.steps.running_unshielded or self.journal.undelivered
+        waits = waits or self.transactions.running
         return bool(waits or self.draining or not self._begun)
 
     @property
@@ -424,6 +427,8 @@ class Runner:
             return
         if self.cancelling.request is not None:
             self.cancelling.append()
+        if self.transactions.active and self.transactions.begin():
+            return
         if self.journal.waiting or self.driver.ended or not self._busy():
             self._worker.committer.touch(self)
         if self.waiting.waits.frames or self.waiting.alarm is not None:
@@ -435,12 +440,13 @@ class Runner:
             self.steps.running
             or self.journal.undelivered
             or self.waiting.looking
+            or self.transactions.running
             or not self._begun
         ):
             return True
         if self.draining or self.driver.stopped is not None:
             return False
-        return self.steps.waiting
+        return self.steps.waiting or self.transactions.active
 
     def _barrier(self) -> Barrier | None:
         """Decide whether the next transition gives the execution up, and how."""

@@ -15,7 +15,7 @@ from perdure.ports.commands import Publish
 from perdure.runtime import recorded
 from perdure.runtime.attempt import Attempt, StepInfo, describe_error, failure, failure_entry
 from perdure.runtime.detached import DetachedFrames
-from perdure.runtime.frames import Frame, StepCall
+from perdure.runtime.frames import Detached, Frame, StepCall
 
 if TYPE_CHECKING:
     from perdure.runtime.runner import Runner
@@ -63,8 +63,11 @@ class Steps:
         if runner.draining or self._is_off(frame):
             return
         call = _call_of(frame)
-        if call.detached is not None:
-            self.detached.begin(frame, call, call.detached)
+        if call.place is not None:
+            if isinstance(call.place, Detached):
+                self.detached.begin(frame, call, call.place)
+            else:
+                runner.transactions.request(frame)
             return
         if self._journal.durable_seq < self.gate_seq:
             self._held.append(frame)

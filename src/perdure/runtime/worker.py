@@ -372,6 +372,10 @@ class Worker(Membership):
         """Run an attempt in a context of its own."""
         attempt.start(self._loop, self._threads, self._context.copy())
 
+    def changed(self) -> None:
+        """Tell who watches that a transaction was written beside the committer."""
+        self._engine.acquired()
+
     def read_mail(self, runner: Runner) -> None:
         """Read what has reached an execution, and tell its runner."""
         self.spawn(self._read_mail(runner))

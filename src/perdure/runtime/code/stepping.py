@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from perdure.errors import InvalidArgument
 from perdure.model import codec
@@ -14,6 +14,10 @@ from perdure.model.retry import NO_RETRY, RetryPolicy
 from perdure.runtime.code.functions import step_function
 from perdure.runtime.code.opening import NO_ARGUMENTS, Opening
 from perdure.runtime.frames import Detached, Frame, StepCall
+from perdure.runtime.transactions import InTransaction
+
+TRANSACTION_S = 5.0
+TRANSACTION_MAX_S = 10.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -195,7 +199,7 @@ class Stepping(Opening):
             timeout_us=None
             if timeout is None
             else duration_us(f"the timeout of {fid}", timeout, allow_zero=False),
-            detached=detached,
+            place=detached,
         )
         return self._start(frame)
 
@@ -217,3 +221,107 @@ class Stepping(Opening):
             )
             raise InvalidArgument(message)
         return Detached(queue, step.name, step.encode_arguments(args, kwargs))
+
+    # The types of a call without options are checked, as of `step`.
+    @overload
+    def transaction(
+        self,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        name: str,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float = TRANSACTION_S,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def transaction(
+        self,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        key: str,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float = TRANSACTION_S,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def transaction(
+        self,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        retry: RetryPolicy,
+        timeout: timedelta | float = TRANSACTION_S,
+        **kwargs: Any,
+    ) -> Frame[T]: ...
+    @overload
+    def transaction(
+        self, function: Callable[..., T], /, *args: Any, timeout: timedelta | float, **kwargs: Any
+    ) -> Frame[T]: ...
+    @overload
+    def transaction(
+        self, function: Callable[Concatenate[Any, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Frame[T]: ...
+    def transaction(  # type: ignore[misc]  # no implementation accepts every ParamSpec and options
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float = TRANSACTION_S,
+        **kwargs: Any,
+    ) -> Frame[Any]:
+        """Run a function in the database transaction that commits its memo.
+
+        What it writes in tables of that database happens exactly once, whatever crashes. All other
+        writers of the database wait meanwhile, so it is to be quick.
+
+        Args:
+            function: a sync function; its first parameter is a connection to the database of the
+                store, of SQLite a ``sqlite3.Connection``. It neither commits nor rolls back.
+            *args: its other arguments; they are JSON, or made of it.
+            name: the name in the frame id; the function's name if it is not given.
+            key: makes the frame id ``root/{name}:{key}``; give one in a loop.
+            retry: how often and when it is attempted again; once by default.
+            timeout: how long it may take, a timedelta or seconds, at most 10 seconds. Then it is
+                undone, and the attempt has failed.
+            **kwargs: its keyword arguments.
+
+        Returns:
+            Something to await: the value, as it comes back from JSON and the result annotation.
+
+        Raises:
+            StepFailed: when awaited, if no attempt is left; nothing was written.
+            InvalidArgument: at once, if the function is async, or the time is out of range.
+
+        Example:
+            ``await ctx.transaction(book, account, 40)`` with ``def book(connection, account, sum)``
+        """
+        known = step_function(function)
+        fid, name = self._name("transaction", known.name if name is None else name, key)
+        if known.is_async:
+            message = f"step {fid}: an async function cannot run in a transaction; make it sync"
+            raise InvalidArgument(message)
+        seconds = duration_us(f"the timeout of {fid}", timeout, allow_zero=False) / 1e6
+        if seconds > TRANSACTION_MAX_S:
+            message = (
+                f"the timeout of {fid} is {seconds:g} s; it is {TRANSACTION_MAX_S:g} s at most"
+            )
+            raise InvalidArgument(message)
+        digest = codec.digest(fid, (args, kwargs)) if args or kwargs else NO_ARGUMENTS
+        frame: Frame[Any] = Frame(fid, "step", name, digest)
+        frame.decoder = known.decoder
+        frame.call = StepCall(
+            function,
+            args,
+            kwargs,
+            is_async=False,
+            retry=NO_RETRY if retry is None else retry,
+            timeout_us=None,
+            place=InTransaction(seconds),
+        )
+        return self._start(frame)

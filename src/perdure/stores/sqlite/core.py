@@ -152,6 +152,16 @@ class Core:
         except (_Refusal, sqlite3.IntegrityError):
             return self._in_transaction(lambda: work(self._each))
 
+    def apply(self, transition: Transition) -> Outcome:
+        """Apply a transition inside a transaction that is open; undo it if this is refused."""
+        self._batch.begin(0)
+        try:
+            return self._together([transition])[0]
+        except _Refusal as refusal:
+            return refusal.refused
+        except sqlite3.IntegrityError:  # only the number of a journal row can be taken
+            return Refused("journal_conflict")
+
     def _together(self, transitions: Sequence[Transition]) -> list[Outcome]:
         """Apply a batch as a whole."""
         outcomes: list[Outcome] = []
