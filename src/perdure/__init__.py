@@ -21,6 +21,8 @@ from perdure.errors import (
     NonRetryableError,
     NotFound,
     NotSerializable,
+    PayloadTooLarge,
+    PayloadUnreadable,
     PerdureError,
     SchemaTooNew,
     StepFailed,
@@ -55,6 +57,7 @@ from perdure.runtime.config import EngineConfig
 from perdure.runtime.consumer import Consumer, DelegateTask, Held
 from perdure.runtime.engine import Engine
 from perdure.runtime.registry import Registry
+from perdure.runtime.values import PayloadCodec
 from perdure.runtime.worker import Worker
 from perdure.wiring import open  # noqa: A004 - `perdure.open` is the name that users know
 
@@ -97,6 +100,9 @@ __all__ = [
     "NotFound",
     "NotSerializable",
     "Page",
+    "PayloadCodec",
+    "PayloadTooLarge",
+    "PayloadUnreadable",
     "PerdureError",
     "Provenance",
     "Registry",

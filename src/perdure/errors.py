@@ -4,6 +4,8 @@ PerdureError
 ├── InvalidArgument         refused before anything is stored
 │   ├── InvalidName         a name, key, channel or queue outside its grammar
 │   ├── NotSerializable     a value that is not JSON
+│   ├── PayloadTooLarge     a value that is larger than the engine allows
+│   ├── PayloadUnreadable   a value that only a PayloadCodec can decode
 │   ├── UnknownWorkflow     nothing registered has that name or version
 │   └── DuplicateRegistration
 ├── NotFound
@@ -88,6 +90,42 @@ class NotSerializable(InvalidArgument):
         super().__init__(
             f"{where}: the value at {path} {reason}; pass plain JSON types, dataclasses, "
             "msgspec Structs or pydantic models"
+        )
+
+
+class PayloadTooLarge(InvalidArgument):
+    """A value is larger than the engine allows; it was refused before anything was stored.
+
+    Attributes:
+        where: what the value belongs to, for example a frame id.
+        size: the bytes of its JSON.
+        limit: how many are allowed.
+    """
+
+    def __init__(self, where: str, size: int, limit: int) -> None:
+        self.where = where
+        self.size = size
+        self.limit = limit
+        super().__init__(
+            f"{where} is {size:,} bytes of JSON, more than the {limit:,} of payload_max; keep "
+            "large data elsewhere, and pass a reference"
+        )
+
+
+class PayloadUnreadable(InvalidArgument):
+    """A stored value is what a PayloadCodec made of it, and cannot be decoded here.
+
+    Attributes:
+        where: what the value belongs to.
+        reason: why not.
+    """
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.where = where
+        self.reason = reason
+        super().__init__(
+            f"{where} was encoded by a PayloadCodec and cannot be decoded ({reason}); open the "
+            "engine with the codec that wrote it: EngineConfig(codec=…)"
         )
 
 

@@ -7,10 +7,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 
-from perdure.errors import InvalidArgument, NonRetryableError, NotSerializable
+from perdure.errors import (
+    InvalidArgument,
+    NonRetryableError,
+    NotSerializable,
+    PayloadTooLarge,
+)
 from perdure.model.instants import LONGEST, duration_us
 
-NEVER_RETRIED = (NonRetryableError, NotSerializable)
+NEVER_RETRIED = (NonRetryableError, NotSerializable, PayloadTooLarge)
 
 
 @dataclass(frozen=True, slots=True)

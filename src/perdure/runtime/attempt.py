@@ -18,6 +18,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Raw
+
 from perdure.errors import InvalidArgument
 from perdure.model import codec
 from perdure.model.entry import FrameFailed
@@ -26,7 +28,7 @@ from perdure.model.retry import NEVER_RETRIED, RetryPolicy, class_name
 from perdure.runtime.frames import StepCall
 from perdure.runtime.threads import Threads
 
-Publisher = Callable[["StepInfo", str, bytes], None]
+Publisher = Callable[["StepInfo", str, Raw], None]
 """Adds an item, JSON, to a stream for an attempt; any thread may call it."""
 
 TRACEBACK_MAX = 16_384
@@ -65,12 +67,13 @@ class StepInfo:
         Raises:
             InvalidName: if the stream's name is out of its grammar.
             NotSerializable: if the value is not JSON.
+            PayloadTooLarge: if it is too large.
 
         Example:
             ``for token in answer: step_info().publish("tokens", token)``
         """
         check_name("stream", stream, CHANNEL)
-        self._publish(self, stream, bytes(codec.encode(self.fid, value)))
+        self._publish(self, stream, codec.encode(self.fid, value))
 
 
 CURRENT_STEP: ContextVar[StepInfo | None] = ContextVar("perdure_step", default=None)

@@ -19,7 +19,6 @@ from uuid import UUID
 import msgspec
 
 from perdure.errors import AlreadyClosed, InvalidArgument, LeaseLost, StoreUnavailable
-from perdure.model import codec
 from perdure.model.ids import QUEUE, SESSION, check_name, is_text, reply_channel
 from perdure.model.instants import duration_us
 from perdure.model.provenance import Actor
@@ -88,9 +87,10 @@ class Held:
         self._consumer = consumer
         self._lease = (leased.task, consumer.holder, leased.epoch)
         self.epoch = leased.epoch
-        self.state: Any = codec.decode(leased.state)
+        values = consumer.engine.values
+        self.state: Any = values.decode(f"the state of task {leased.task_id}", leased.state)
         self.cancel_requested = leased.stop
-        payload = codec.decode(leased.payload)
+        payload = values.decode(f"the payload of task {leased.task_id}", leased.payload)
         reply = reply_channel(leased.task_id, leased.fid)
         self.task = DelegateTask(
             leased.eid, leased.fid, reply, payload, leased.task_id, leased.queue
@@ -111,7 +111,8 @@ class Held:
         """
         encoded = None
         if state is not None:
-            encoded = bytes(codec.encode(f"the state of task {self.task.task_id}", state))
+            values = self._consumer.engine.values
+            encoded = bytes(values.encode(f"the state of task {self.task.task_id}", state))
         results = await self._apply(RenewTask(*self._lease, encoded, self._consumer.now_us()))
         self.cancel_requested = bool(results[0])
         if state is not None:
@@ -168,7 +169,8 @@ class Held:
     def _answer(self, payload: Any) -> Command:
         task, consumer = self.task, self._consumer
         now = consumer.now_us()
-        return requests.answer(task.eid, task.reply_channel, payload, by=consumer.actor, now=now)
+        eid, channel, values = task.eid, task.reply_channel, consumer.engine.values
+        return requests.answer(eid, channel, payload, by=consumer.actor, now=now, values=values)
 
     async def _apply(self, *commands: Command) -> Sequence[object]:
         outcome = await self._consumer.engine.committer.apply(*commands)

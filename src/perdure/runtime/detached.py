@@ -16,7 +16,13 @@ from uuid import UUID
 import msgspec
 from msgspec import Raw
 
-from perdure.errors import InvalidArgument, NotSerializable, StepTimeout, StoreUnavailable
+from perdure.errors import (
+    InvalidArgument,
+    NotSerializable,
+    PayloadTooLarge,
+    StepTimeout,
+    StoreUnavailable,
+)
 from perdure.model import codec
 from perdure.model.entry import FrameFulfilled, FrameStarted, FrameSuspended
 from perdure.model.ids import session_holder
@@ -202,7 +208,8 @@ class DetachedSteps:
         self.running[run] = None
         worker.keep_busy()
         try:
-            bound = step.read_arguments(order.args)
+            args = worker.values.open(step.its_arguments, order.args)
+            bound = step.read_arguments(Raw(args))
         except InvalidArgument as misfit:
             self._ended(run, None, misfit)
         else:
@@ -217,7 +224,8 @@ class DetachedSteps:
         started_at = from_us(worker.now_us())
         key = f"{task.eid}:{task.fid}"
 
-        def publish(_info: StepInfo, stream: str, payload: bytes) -> None:
+        def publish(info: StepInfo, stream: str, value: Raw) -> None:
+            payload = bytes(worker.values.seal(f"an item of {info.fid}", value))
             worker.on_loop(functools.partial(self._publish, run, stream, payload))
 
         info = StepInfo(task.eid, task.fid, run.number, key, started_at, publish)
@@ -243,8 +251,8 @@ class DetachedSteps:
         run.attempt = None
         if error is None:
             try:
-                memo = codec.settle(task.fid, value, None)[0]
-            except NotSerializable as refused:
+                memo = worker.values.seal(task.fid, codec.settle(task.fid, value, None)[0])
+            except (NotSerializable, PayloadTooLarge) as refused:
                 error = refused
             else:
                 outcome = AttemptOutcome(run.number, memo)

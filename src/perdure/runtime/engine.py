@@ -68,6 +68,7 @@ class Engine(Operators):
         self.projection = projection
         self.registry = registry
         self.config = config
+        self.values = config.values()
         self.site = site
         self.clock = clock
         self.committer = Committer(store, clock, site, self._stirred)
@@ -233,6 +234,7 @@ class Engine(Operators):
             options=options,
             by=by,
             now=now_us(self.clock),
+            values=self.values,
         )
         if connection is None:
             return (await self._create([created]))[0]
@@ -283,6 +285,7 @@ class Engine(Operators):
                 options=options,
                 by=by,
                 now=now_us(self.clock),
+                values=self.values,
             )
             for args, key in zip(every, keys or itertools.repeat(None, len(every)), strict=True)
         ]
@@ -318,7 +321,7 @@ class Engine(Operators):
         """
         row = await self.wait(eid, timeout=timeout)
         if row.error is None:
-            return row.result
+            return self.values.shown(f"the result of execution {row.eid}", row.result)
         if row.status is ExecutionStatus.CANCELLED:
             raise ExecutionCancelled(row.eid, row.error.message)
         if row.status is ExecutionStatus.TERMINATED:
@@ -341,7 +344,7 @@ class Engine(Operators):
             left = None if seconds is None else seconds - (self.clock.monotonic() - begun)
             row = await self._wait_for_end(eid, left, WaitTimeout(eid, seconds or 0))
             if row.continued_as is None:
-                return row
+                return self.values.row(row)
             eid = row.continued_as
 
     async def _wait_for_end(

@@ -33,13 +33,15 @@ from perdure.model.memo import WAITING_KINDS
 from perdure.model.provenance import Actor, Code, Provenance, Site
 from perdure.ports.store import JournalRow
 from perdure.runtime.recorded import read_child
+from perdure.runtime.values import Values
 
 
 class EntryReader:
     """Makes public entries of the rows of one journal, which it is given in order."""
 
-    def __init__(self, row: ExecutionRow) -> None:
+    def __init__(self, row: ExecutionRow, values: Values) -> None:
         """Begin at the start of the journal of `row`."""
+        self._values = values
         self._eid = row.eid
         self._workflow = row.workflow
         self._version = row.version
@@ -80,7 +82,7 @@ class EntryReader:
             attempt,
             at,
         )
-        facts = payload(packed)
+        facts: dict[str, Any] = self._values.show(payload(packed))
         if kind == "execution.resumed":
             facts["epoch"] = epoch
         return Entry(seq, kind, fid, at, attempt, epoch, facts, provenance, self._eid)
@@ -132,7 +134,10 @@ class _Node:
 
 
 def frame_tree(
-    row: ExecutionRow, rows: Sequence[JournalRow], sites: Mapping[int, Site]
+    row: ExecutionRow,
+    rows: Sequence[JournalRow],
+    sites: Mapping[int, Site],
+    values: Values,
 ) -> FrameNode:
     """Give the tree of the frames of an execution, its root frame first."""
     root = _Node(ROOT, "root", row.workflow)
@@ -155,6 +160,8 @@ def frame_tree(
         left = row.status if row.status in _STOPPED else "abandoned"
         for node in nodes.values():
             node.leave(str(left), row.ended_at)
+    for node in nodes.values():
+        node.value = values.show(node.value)
     return root.freeze()
 
 

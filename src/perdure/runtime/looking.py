@@ -13,7 +13,6 @@ from uuid import UUID
 import msgspec
 
 from perdure.errors import InvalidArgument, UnknownExecution
-from perdure.model import codec
 from perdure.model.entry import Entry
 from perdure.model.execution import ExecutionRow, ExecutionStatus, FrameNode, LeaseInfo, Page
 from perdure.model.ids import CHANNEL, ROOT, check_name, parse_eid
@@ -25,6 +24,7 @@ from perdure.runtime import requests
 from perdure.runtime.changes import Changes
 from perdure.runtime.history import EntryReader, frame_tree
 from perdure.runtime.requests import ENGINE
+from perdure.runtime.values import Values
 
 CONTROL_PAGE = 500
 POSITION_END = 2**63
@@ -40,6 +40,7 @@ class Looking:
 
     store: Store
     projection: Projection
+    values: Values
     _changes: Changes
 
     async def status(self, eid: UUID | str) -> ExecutionStatus:
@@ -66,7 +67,7 @@ class Looking:
         row = await self.store.execution(eid)
         if row is None:
             raise UnknownExecution(eid)
-        return row
+        return self.values.row(row)
 
     async def executions(
         self,
@@ -108,7 +109,8 @@ class Looking:
             limit=limit,
             cursor=cursor,
         )
-        return await self.store.executions(query)
+        page = await self.store.executions(query)
+        return Page(tuple(map(self.values.row, page.items)), page.cursor)
 
     async def journal(self, eid: UUID | str, *, after: int = 0) -> list[Entry]:
         """Read the journal of an execution: its entries numbered above `after`.
@@ -117,7 +119,7 @@ class Looking:
             UnknownExecution: if there is none with this id.
         """
         row = await self.execution(eid, follow=False)
-        entries = await self._read_entries(EntryReader(row), row.eid, 0)
+        entries = await self._read_entries(EntryReader(row, self.values), row.eid, 0)
         return [entry for entry in entries if entry.seq > after]
 
     async def _read_entries(self, reader: EntryReader, eid: UUID, after: int) -> list[Entry]:
@@ -135,7 +137,7 @@ class Looking:
         """
         row = await self.execution(eid, follow=False)
         rows = await self.store.journal(row.eid)
-        return frame_tree(row, rows, await self._sites(rows))
+        return frame_tree(row, rows, await self._sites(rows), self.values)
 
     async def lease(self, eid: UUID | str) -> LeaseInfo:
         """Tell who owns an execution.
@@ -160,7 +162,7 @@ class Looking:
             UnknownExecution: if there is none with this id.
         """
         self._changes.start()
-        reader = EntryReader(await self.execution(eid, follow=False))
+        reader = EntryReader(await self.execution(eid, follow=False), self.values)
         last = 0
         while True:
             changed = self._changes.next()
@@ -230,7 +232,7 @@ class Looking:
             while items := await self.store.items(row.eid, name, last, CONTROL_PAGE):
                 for seq, value in items:
                     last = seq
-                    yield codec.decode(value)
+                    yield self.values.decode(f"item {seq} of stream {name!r}", value)
             if row.status.terminal:
                 return
             await changed
@@ -246,7 +248,7 @@ class Looking:
             if row is None:
                 raise UnknownExecution(eid)
             if row.continued_as is None:
-                return row
+                return self.values.row(row)
             eid = row.continued_as
 
 

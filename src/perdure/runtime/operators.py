@@ -202,7 +202,8 @@ class Operators(Looking):
             message = f"overrides is {overrides!r}; it maps frame ids to values"
             raise InvalidArgument(message)
         entries = await self._entries(eid)
-        return await self._copy(row, forking.forked(eid, entries, fid, given, self._now()), by)
+        sealed = {step: self.values.encode(step, value) for step, value in given.items()}
+        return await self._copy(row, forking.forked(eid, entries, fid, sealed, self._now()), by)
 
     async def signal(
         self,
@@ -230,7 +231,13 @@ class Operators(Looking):
         """
         eid = parse_eid(eid)
         send = requests.message(
-            eid, channel, payload, correlation=correlation, by=by, now=self._now()
+            eid,
+            channel,
+            payload,
+            correlation=correlation,
+            by=by,
+            now=self._now(),
+            values=self.values,
         )
         return await self._send(send)
 
@@ -254,7 +261,9 @@ class Operators(Looking):
             NotSerializable: if the payload is not JSON.
         """
         eid = parse_eid(eid)
-        return await self._send(requests.answer(eid, channel, payload, by=by, now=self._now()))
+        return await self._send(
+            requests.answer(eid, channel, payload, by=by, now=self._now(), values=self.values)
+        )
 
     async def _send(self, send: Send) -> int:
         outcome = await self.committer.apply(send)
@@ -279,7 +288,7 @@ class Operators(Looking):
             InvalidName: if the channel's name is out of its grammar.
             NotSerializable: if the payload is not JSON.
         """
-        encoded = requests.payload_for(channel, payload)
+        encoded = requests.payload_for(channel, payload, self.values)
         sender = requests.check_actor(by)
         outcome = await self.committer.apply(Broadcast(channel, encoded, sender, self._now()))
         return cast("int", _done(outcome).results[0])

@@ -45,6 +45,11 @@ class Registered:
         """What errors call it."""
         return f"step {self.name!r}"
 
+    @property
+    def its_arguments(self) -> str:
+        """What errors call its arguments."""
+        return f"the arguments of {self.label}"
+
     def encode_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raw:
         """Encode arguments as ``[[positional…], {"name": value…}]``.
 

@@ -17,7 +17,6 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from perdure.errors import AlreadyClosed, Conflict, InvalidArgument, PerdureError, UnknownExecution
-from perdure.model import codec
 from perdure.model.execution import (
     Execution,
     ExecutionStatus,
@@ -43,6 +42,7 @@ from perdure.ports.store import ExecutionQuery
 
 if TYPE_CHECKING:
     from perdure.runtime.registry import Workflow
+    from perdure.runtime.values import Values
 
 LIMIT_MAX = 500
 SEED_BYTES = 16
@@ -59,6 +59,7 @@ def creation(
     options: StartOptions | None,
     by: Actor,
     now: int,
+    values: Values,
 ) -> CreateExecution:
     """Make the command that creates an execution."""
     options = _check_options(options)
@@ -68,7 +69,7 @@ def creation(
         eid=new_eid(),
         workflow=workflow.name,
         version=workflow.version,
-        args=workflow.encode_arguments(args, dict(kwargs)),
+        args=values.seal(workflow.its_arguments, workflow.encode_arguments(args, dict(kwargs))),
         seed=secrets.token_bytes(SEED_BYTES),
         queue=workflow.queue if queue is None else check_name("queue", queue, QUEUE),
         created_by=check_actor(by),
@@ -131,17 +132,24 @@ def successor(record: Execution, encoded: Raw, *, by: Actor, now: int) -> Execut
 
 
 def message(
-    eid: UUID, channel: str, payload: object, *, correlation: str | None, by: Actor, now: int
+    eid: UUID,
+    channel: str,
+    payload: object,
+    *,
+    correlation: str | None,
+    by: Actor,
+    now: int,
+    values: Values,
 ) -> Send:
     """Make the command that sends a message."""
-    encoded = payload_for(channel, payload)
+    encoded = payload_for(channel, payload, values)
     if correlation is not None and not is_text(correlation):
         reason = f"correlation is {correlation!r}; it is a text"
         raise InvalidArgument(reason)
     return Send(eid, channel, encoded, check_actor(by), correlation, now)
 
 
-def payload_for(channel: str, payload: object) -> bytes:
+def payload_for(channel: str, payload: object, values: Values) -> bytes:
     """Check the name of a channel, and encode what is to be sent on it."""
     check_name("channel", channel, CHANNEL)
     if is_reply_channel(channel):
@@ -150,10 +158,12 @@ def payload_for(channel: str, payload: object) -> bytes:
             "use engine.deliver"
         )
         raise InvalidArgument(reason)
-    return bytes(codec.encode(f"the payload for channel {channel!r}", payload))
+    return bytes(values.encode(f"the payload for channel {channel!r}", payload))
 
 
-def answer(eid: UUID, channel: str, payload: object, *, by: Actor, now: int) -> Send:
+def answer(
+    eid: UUID, channel: str, payload: object, *, by: Actor, now: int, values: Values
+) -> Send:
     """Make the command that sends the answer to a task."""
     if not isinstance(channel, str) or not is_reply_channel(channel):
         reason = (
@@ -162,7 +172,7 @@ def answer(eid: UUID, channel: str, payload: object, *, by: Actor, now: int) -> 
         )
         raise InvalidArgument(reason)
     check_name("channel", channel, CHANNEL)
-    encoded = bytes(codec.encode(f"the answer for channel {channel!r}", payload))
+    encoded = bytes(values.encode(f"the answer for channel {channel!r}", payload))
     return Send(eid, channel, encoded, check_actor(by), None, now)
 
 

@@ -81,7 +81,7 @@ class Reviews:
         if review is None:
             raise UnknownReview(rid)
         decision = Decision(rid, verdict, plain, by, from_us(now))
-        kept = bytes(codec.encode(where, keep(decision)))
+        kept = bytes(self._engine.values.encode(where, keep(decision)))
         told = bytes(codec.encode(where, {"rid": rid, **keep(decision)}))
         eid, channel = review.eid, review.reply_channel
         if not is_reply_channel(channel):
@@ -98,7 +98,7 @@ class Reviews:
             return decision
         if outcome.code != "claimed":
             raise requests.refusal(eid, outcome)
-        first = codec.decode((outcome.detail or "null").encode())
+        first = self._engine.values.decode(where, (outcome.detail or "null").encode())
         if first is None:
             message = f"review {rid} has expired; its workflow went on without a decision"
             raise Conflict(message)

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from perdure.model.provenance import Actor
     from perdure.ports.store import Claimed
     from perdure.runtime.registry import Registry
+    from perdure.runtime.values import Values
     from perdure.runtime.worker import Worker
 
 
@@ -77,6 +78,7 @@ class Runner:
         self.eid: UUID = claimed.record.eid
         self.registry: Registry = worker.registry
         self.actor: Actor = worker.actor
+        self.values: Values = worker.values
         self.now_us: Callable[[], int] = worker.now_us
         self.journal: OwnedJournal = OwnedJournal(claimed)
         self.table: MemoTable = self.journal.table
@@ -413,7 +415,7 @@ class Runner:
     def _deliver_recorded(self, frame: Frame[Any]) -> None:
         """Deliver the outcome that the journal holds."""
         try:
-            value, error = recorded.outcome(self.table, frame)
+            value, error = recorded.outcome(self.table, frame, self.values)
         except NondeterminismError as misfit:
             self.driver.stop(misfit)
         else:
@@ -490,4 +492,5 @@ class Runner:
             returned = self.waiting.mailbox.returned
             return barriers.succession(eid, epoch, record, returned, site=site, now=now)
         workflow = self.record.workflow
-        return barriers.end(eid, epoch, workflow, root.value, error, site=site, now=now)
+        given = (root.value, error)
+        return barriers.end(eid, epoch, workflow, given, self.values, site=site, now=now)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perdure.errors import NotSerializable, StepTimeout
+from msgspec import Raw
+
+from perdure.errors import NotSerializable, PayloadTooLarge, StepTimeout
 from perdure.model import codec
 from perdure.model.entry import FrameCompleted, FrameFailed, FrameStarted, PackedMessage
 from perdure.model.instants import from_us
@@ -36,6 +38,7 @@ class Steps:
         self._worker = worker
         self._journal = runner.journal
         self._key = f"{runner.eid}:"
+        self._checked_above = runner.values.checked_above
         self._running: dict[Attempt, Frame[Any]] = {}
         self._held: list[Frame[Any]] = []
         self._queued = 0
@@ -126,9 +129,10 @@ class Steps:
         worker.committer.touch(runner)
         return True
 
-    def _publish(self, info: StepInfo, stream: str, payload: bytes) -> None:
+    def _publish(self, info: StepInfo, stream: str, value: Raw) -> None:
         """Add an item to a stream for an attempt, with the runner's next transition."""
         runner = self._runner
+        payload = bytes(runner.values.seal(f"an item of {info.fid}", value))
 
         def add() -> None:
             if runner.alive and any(attempt.info is info for attempt in self._running):
@@ -153,7 +157,9 @@ class Steps:
         if error is None:
             try:
                 memo, seen = codec.settle(frame.fid, value, frame.decoder)
-            except NotSerializable as refused:
+                if len(memo) > self._checked_above:
+                    memo = self._runner.values.seal(frame.fid, memo)
+            except (NotSerializable, PayloadTooLarge) as refused:
                 error = refused
             else:
                 entry = FrameCompleted(self._runner.now_us(), frame.fid, number, memo)
@@ -171,7 +177,7 @@ class Steps:
         again = not outcome.final and retry.retries_classes(outcome.classes)
         if outcome.error_type is None:
             try:
-                seen = (frame.decoder or codec.decode)(outcome.value)
+                seen = self._runner.values.decode(fid, outcome.value, frame.decoder)
             except Exception as error:  # noqa: BLE001 - the annotation of the caller's own code
                 described, again = describe_error(error), False
             else:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Raw
+
 from perdure.errors import NotSerializable, StepTimeout, StoreUnavailable
 from perdure.model import codec
 from perdure.model.entry import FrameCompleted, FrameStarted, pack
@@ -167,12 +169,13 @@ class Attempted:
         finally:
             CURRENT_STEP.reset(token)
         memo, self.value = codec.settle(frame.fid, given, frame.decoder)
+        memo = runner.values.seal(frame.fid, memo)
         completed = FrameCompleted(runner.now_us(), frame.fid, self.number, memo)
         body, eid, epoch = pack([self.started(), completed]), runner.eid, runner.epoch
         return Transition((Append(eid, epoch, self._site, self._first, 2, body),))
 
 
-def _refuse(info: StepInfo, stream: str, payload: bytes) -> None:
-    del stream, payload
+def _refuse(info: StepInfo, stream: str, value: Raw) -> None:
+    del stream, value
     reason = "is published inside a transaction; publish it from the function, or another step"
     raise NotSerializable(info.fid, "$", reason)

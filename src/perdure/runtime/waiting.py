@@ -172,7 +172,7 @@ class Waiting:
         if message is None and not due:
             return
         try:
-            value, error = recorded.outcome_of_wait(frame, message)
+            value, error = recorded.outcome_of_wait(frame, message, runner.values)
         except NondeterminismError as misfit:
             runner.driver.stop(misfit)
             return

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 import msgspec
+from msgspec import Raw
 
 from perdure.errors import InvalidArgument, StoreUnavailable
 from perdure.model.ids import QUEUE, check_name, is_text
@@ -85,6 +86,7 @@ class Worker(Membership):
         self.worker_id = worker_id or f"{host_site.host}-{host_site.pid}-{next(_numbers)}"
         self._site = msgspec.structs.replace(host_site, worker_id=self.worker_id)
         self.config = engine.config
+        self.values = engine.values
         self.clock = engine.clock
         self.now_us = reader_us(engine.clock)
         self.committer = engine.committer
@@ -358,7 +360,8 @@ class Worker(Membership):
         if workflow is None:
             message = f"workflow {record.workflow!r} version {record.version!r} is not registered"
             raise InvalidArgument(message)
-        return workflow.call(Context(runner), record.args)
+        args = Raw(self.values.open(workflow.its_arguments, record.args))
+        return workflow.call(Context(runner), args)
 
     def slots_for(self, call: StepCall) -> Slots:
         """Give the slots of the kind of step that this call is."""

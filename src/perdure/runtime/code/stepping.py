@@ -220,7 +220,8 @@ class Stepping(Opening):
                 "@registry.step() above it, or leave queue= out"
             )
             raise InvalidArgument(message)
-        return Detached(queue, step.name, step.encode_arguments(args, kwargs))
+        encoded = self._runner.values.seal(fid, step.encode_arguments(args, kwargs))
+        return Detached(queue, step.name, encoded)
 
     # The types of a call without options are checked, as of `step`.
     @overload
