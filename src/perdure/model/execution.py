@@ -221,7 +221,8 @@ class FrameNode(msgspec.Struct, frozen=True, kw_only=True):
         kind: ``root``, ``step``, ``child``, ``receive`` or ``sleep``.
         name: the last segment without number or key.
         status: ``running``, ``waiting``, ``completed``, ``failed``, ``abandoned``, ``cancelled`` or
-            ``terminated``; the last three also of what was open when its execution ended.
+            ``terminated``; the last three also of what was open when its execution ended, and a
+            child that was open then is ``abandoned``: whether it lives on it says itself.
         attempts: how many attempts began.
         started_at: when the first attempt began.
         ended_at: when its outcome was appended, or ``None``.

@@ -159,7 +159,8 @@ def frame_tree(
     if row.status.terminal:
         left = row.status if row.status in _STOPPED else "abandoned"
         for node in nodes.values():
-            node.leave(str(left), row.ended_at)
+            # A child may have been started to live on; the journal does not say.
+            node.leave("abandoned" if node.kind == "child" else str(left), row.ended_at)
     for node in nodes.values():
         node.value = values.show(node.value)
     return root.freeze()

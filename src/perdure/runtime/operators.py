@@ -341,13 +341,17 @@ class Operators(Looking):
 
         Raises:
             InvalidArgument: if the filter is empty.
-            UnknownWorkflow: if an execution is of a workflow whose version is not registered here.
+            UnknownWorkflow: if an execution is of a workflow whose version is not registered here;
+                then none was migrated.
         """
         check_name("workflow version", version, VERSION)
         by = requests.check_actor(by)
 
+        async for rows in self._pages(which, OPEN):
+            for workflow in {row.workflow for row in rows}:
+                self.registry.find(workflow, version)
+
         async def one(row: ExecutionRow) -> bool:
-            self.registry.find(row.workflow, version)
             try:
                 await self._migrate(row, version, by)
             except Conflict:  # it has ended meanwhile, or has this version
@@ -439,7 +443,8 @@ class Operators(Looking):
     async def _pages(
         self, which: Filter, statuses: frozenset[ExecutionStatus]
     ) -> AsyncIterator[tuple[ExecutionRow, ...]]:
-        if not any(value is not None for value in which.values()):
+        # What is empty excludes nothing; an empty list of statuses excludes all.
+        if not any(value not in (None, "", {}) for value in which.values()):
             message = "the filter is empty; say which executions are meant, by workflow for example"
             raise InvalidArgument(message)
         asked: dict[str, Any] = {
