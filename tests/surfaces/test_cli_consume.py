@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from perdure import DelegateTask, Held, LeaseLost, PerdureError, StoreUnavailable
 from perdure.surfaces.cli.guard import guarding
 from perdure.surfaces.cli.program import StateFile
-from tests.surfaces.support import COMMAND, Cli, environment
+from tests.surfaces.support import COMMAND, Cli, environment, on_terminal, plain
 
 TOLD = ("EID", "FID", "TASK_ID", "QUEUE", "ATTEMPT")
 AGENTS = ("--queue", "agents")
@@ -385,3 +386,25 @@ def test_options_behind_the_command_are_its_own(cli: Cli) -> None:
     eid = ask(cli)
     cli.done("consume", *AGENTS, "--once", "printf", "--", "7")
     assert answer_of(cli, eid)[0] == 7
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_queue_is_shown(cli: Cli, tmp_path: Path, columns: int) -> None:
+    first, second = ask(cli), ask(cli, json.dumps("\x1b[31m" + "x" * 300))
+    once(cli, "exit 1")
+    lines = [line.split("\t") for line in cli.done("queues", "show", "agents").splitlines()]
+    assert [line[:3] for line in lines] == [
+        [f"delegate:{eid}:delegate-enqueue#0", "delayed", "delegate"] for eid in (first, second)
+    ]
+    (document,) = cli.documents("queues", "show", "agents", "--limit", "1")
+    assert (document["eid"], document["state"]) == (first, "delayed")
+    assert cli.done("queues", "show", "nosuch") == ""
+    assert "only 1 are shown" in cli("queues", "show", "agents", "--limit", "1").stderr
+    cli.complaint(2, "queues", "show", "no queue")
+    args = ("queues", "show", "agents", "--store", cli.url)
+    code, shown = on_terminal(*args, cwd=tmp_path, columns=columns)
+    text = plain(shown).splitlines()
+    assert (code, text[0]) == (0, "0 ready, 2 delayed, 0 leased")
+    assert all(len(line) <= columns for line in text)
+    assert first in text[2]
+    assert "\x1b[31mx" not in shown

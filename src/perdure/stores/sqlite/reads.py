@@ -24,7 +24,7 @@ from perdure.model.execution import (
 from perdure.model.ids import task_id
 from perdure.model.instants import from_us
 from perdure.model.provenance import Actor, Site
-from perdure.model.queue_task import LeasedTask, QueueTask, TaskState
+from perdure.model.queue_task import LeasedTask, QueueDepth, QueueTask, TaskState
 from perdure.ports.store import (
     CancelRequest,
     ControlEntry,
@@ -249,6 +249,10 @@ class Reads:
     def queue_tasks(self, queue: str, limit: int) -> list[QueueTask]:
         """List the tasks of a queue."""
         return [_queue_task(row) for row in self._execute(SQL["queue_tasks"], (queue, limit))]
+
+    def queue_depth(self, queue: str) -> QueueDepth:
+        """Count the tasks of a queue."""
+        return QueueDepth(*self._execute(SQL["queue_depth"], (queue,)).fetchone())
 
     def sites(self, ids: Sequence[int]) -> dict[int, Site]:
         """Read interned sites."""

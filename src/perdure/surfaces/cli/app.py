@@ -18,6 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 reviews_app = typer.Typer(help="See what waits for a person, and decide.", rich_markup_mode=None)
+queues_app = typer.Typer(help="Look at queues.", rich_markup_mode=None)
 store_app = typer.Typer(help="Look at a store as a whole.", rich_markup_mode=None)
 
 
@@ -65,5 +66,7 @@ for operation in (
 reviews_app.command("list")(reviewing.list_reviews)
 reviews_app.command("decide")(reviewing.decide)
 app.add_typer(reviews_app, name="reviews")
+queues_app.command("show")(looking.show_queue)
+app.add_typer(queues_app, name="queues")
 store_app.command("info")(looking.store_info)
 app.add_typer(store_app, name="store")

@@ -27,6 +27,9 @@ STATUS_STYLES = {
     "cancelling": "magenta",
     "terminated": "red",
     "abandoned": "dim",
+    "ready": "cyan",
+    "delayed": "dim",
+    "leased": "yellow",
     "decided": "green",
     "expired": "dim",
 }

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from perdure.model.entry import Entry
 from perdure.model.execution import ExecutionRow, ExecutionStatus, FrameNode
+from perdure.model.queue_task import QueueTask
 from perdure.model.review import DecideResult, Decision
 from perdure.ports.projection import Review
 from perdure.ports.store import StoreInfo
@@ -22,7 +23,7 @@ from perdure.surfaces.cli.output import STATUS_STYLES, Output, assemble
 
 WIDE = 120
 """From so many columns on, a view has room for what is good to know, too."""
-CROPPED = frozenset({"workflow", "key", "detail", "queue", "payload", "decision"})
+CROPPED = frozenset({"workflow", "key", "detail", "queue", "payload", "decision", "holder"})
 FID_WIDTH = 16
 
 
@@ -218,6 +219,33 @@ def show_store(out: Output, info: StoreInfo) -> None:
         "sessions": str(info.sessions),
     }
     show_facts(out, facts)
+
+
+def show_tasks(out: Output, tasks: Sequence[QueueTask], now: datetime) -> None:
+    """Show the tasks of a queue, one on each line.
+
+    The cells of a pipe are: task, state, kind, enqueued, not before, holder, reason, payload.
+    """
+    if not out.terminal:
+        for task in tasks:
+            if out.as_json:
+                out.document(task)
+                continue
+            times = (wording.instant(task.enqueued_at), wording.instant(task.not_before))
+            payload = "" if task.payload is None else wording.json_text(task.payload)
+            out.row(task.task_id, task.state, task.kind, *times, task.holder, task.reason, payload)
+        return
+    table = _table("execution", "kind", "state", "since", "holder", "payload")
+    for task in tasks:
+        table.add_row(
+            Text(str(task.eid)),
+            Text(task.kind),
+            _status(task.state),
+            Text(wording.ago(task.enqueued_at, now), "dim"),
+            _cropped(task.holder or ""),
+            _cropped("" if task.payload is None else wording.json_text(task.payload)),
+        )
+    out.table(table)
 
 
 def show_reviews(out: Output, reviews: Sequence[Review], now: datetime, *, every: bool) -> None:
