@@ -22,6 +22,7 @@ from perdure.ports import projection as ports
 from perdure.ports.clock import Clock
 from perdure.runtime import consumer as consumers
 from perdure.runtime import engine as core
+from perdure.runtime import queues as line
 from perdure.runtime import reviews as inbox
 from perdure.runtime.config import EngineConfig
 from perdure.runtime.registry import Registry
@@ -160,6 +161,14 @@ class Reviews(Facade):
 
     pending = blocking(inbox.Reviews.pending)
     decide = blocking(inbox.Reviews.decide)
+    decide_result = blocking(inbox.Reviews.decide_result)
+
+
+class Queues(Facade):
+    """What stands on the queues; see ``perdure.Engine.queues``."""
+
+    pending = blocking(line.Queues.pending)
+    depth = blocking(line.Queues.depth)
 
 
 class Projection(Facade):
@@ -282,6 +291,7 @@ class Engine(Facade):
         """Wrap an engine; ``perdure.sync.open`` does that."""
         super().__init__(inner, thread)
         self.reviews = Reviews(inner.reviews, thread)
+        self.queues = Queues(inner.queues, thread)
         self.projection = Projection(inner.projection, thread)
 
     @contextlib.contextmanager

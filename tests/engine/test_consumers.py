@@ -21,7 +21,7 @@ from perdure import (
     Registry,
 )
 from perdure.patterns import delegate
-from perdure.ports.commands import AckTask, DequeueDelegated, RenewTask
+from perdure.ports.commands import AckTask, Command, DequeueDelegated, RenewTask
 from perdure.testing import engine_under_test
 from tests.engine.cluster import Gate, Process, cluster, holds, nothing_left, until
 from tests.engine.support import result_of, trace_of
@@ -324,6 +324,46 @@ async def test_a_run_that_is_cancelled_returns_its_tasks(url: str) -> None:
         await asyncio.wait([run])
         held = await held_by(consumer_of(process, "next"))
         assert (held.task.eid, held.epoch, held.state) == (eid, 2, "so far")
+
+
+async def test_a_run_that_is_cancelled_while_it_takes_a_task_returns_it(url: str) -> None:
+    reached, opened = asyncio.Event(), asyncio.Event()
+
+    async def hold(commands: list[Command]) -> None:
+        if holds(commands, DequeueDelegated):
+            reached.set()
+            await opened.wait()
+
+    async with cluster(asking(), url) as machines:
+        process = await machines.boot()
+        eid = await process.engine.start("ask")
+        await process.run_until_idle()
+        process.wire.before_commit = hold
+        run = asyncio.ensure_future(consumer_of(process).run(lambda *_: Gate().wait()))
+        await reached.wait()
+        run.cancel()
+        opened.set()
+        await asyncio.wait([run])
+        assert run.cancelled()
+        held = await held_by(consumer_of(process, "next"))
+        assert (held.task.eid, held.epoch) == (eid, 2)
+
+
+async def test_a_handler_that_loses_its_lease_has_not_failed(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(asking(), url) as machines:
+        process = await machines.boot()
+        await process.engine.start("ask")
+        await process.run_until_idle()
+
+        async def renew(_task: DelegateTask, held: Held) -> None:
+            await held.nack(TTL)
+            await held.renew("too late")
+
+        await consumer_of(process).run(renew, until_empty=True)
+        assert "was taken from this consumer" in caplog.text
+        assert "failed" not in caplog.text
 
 
 async def test_stop_lets_the_handlers_end(url: str) -> None:

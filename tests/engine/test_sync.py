@@ -26,7 +26,7 @@ from perdure import (
 )
 from perdure.patterns import delegate, review
 from perdure.ports import projection
-from perdure.runtime import consumer, reviews
+from perdure.runtime import consumer, queues, reviews
 
 # What an engine has for the parts of the library, and not for its users.
 INNER = {"close", "attach", "detach", "acquired", "next_change"}
@@ -66,6 +66,7 @@ async def asks(ctx: Context) -> Any:
     [
         (perdure.sync.Engine, Engine),
         (perdure.sync.Reviews, reviews.Reviews),
+        (perdure.sync.Queues, queues.Queues),
         (perdure.sync.Projection, projection.Projection),
         (perdure.sync.Consumer, consumer.Consumer),
         (perdure.sync.Held, consumer.Held),

@@ -37,6 +37,7 @@ SCANS = {
     "count_ready": "counts everything",
     "count_timers": "counts everything",
     "pending_without_task": "runs once for each sweeper",
+    "queue_depth": "a person looks at a queue",
     "queue_tasks": "a person looks at a queue",
 }
 # Statements that sort what they have found, and why they may.

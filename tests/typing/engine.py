@@ -9,6 +9,7 @@ from uuid import UUID
 
 import perdure
 from perdure import Context, Engine, Entry, ExecutionRow, ExecutionStatus, Registry, StartResult
+from perdure.model.queue_task import QueueTask
 from perdure.ports.projection import ExecutionSummary, Review
 
 registry = Registry()
@@ -70,6 +71,10 @@ async def right_engine(engine: Engine, eid: UUID) -> None:
     assert_type(engine.events(after="now"), AsyncIterator[Entry])
     assert_type((await engine.projection.executions()).items, tuple[ExecutionSummary, ...])
     assert_type(await engine.projection.review("r"), Review | None)
+    assert_type(await engine.reviews.pending("finance"), list[Review])
+    assert_type((await engine.reviews.decide_result("r", verdict="yes")).first, bool)
+    assert_type(await engine.queues.pending("default", limit=5), list[QueueTask])
+    assert_type((await engine.queues.depth("default")).leased, int)
     assert_type(await engine.signal(eid, "c", {"any": ["json"]}), int)
     async for entry in engine.watch(eid):
         assert_type(entry, Entry)

@@ -54,6 +54,20 @@ class QueueTask(msgspec.Struct, frozen=True):
     holder: str | None = None
 
 
+class QueueDepth(msgspec.Struct, frozen=True):
+    """How many tasks are on a queue.
+
+    Attributes:
+        ready: those that somebody may take.
+        delayed: those that nobody takes before their instant.
+        leased: those that somebody holds.
+    """
+
+    ready: int
+    delayed: int
+    leased: int
+
+
 class LeasedTask(msgspec.Struct, frozen=True):
     """A task that a frame has enqueued, under the lease of whoever does it.
 

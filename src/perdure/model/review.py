@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,18 @@ class Decision(msgspec.Struct, frozen=True):
     data: Any
     by: Actor
     at: datetime
+
+
+class DecideResult(NamedTuple):
+    """What came of deciding a review.
+
+    Attributes:
+        decision: the decision that counts.
+        first: whether it is the one that was just given; else somebody decided before.
+    """
+
+    decision: Decision
+    first: bool
 
 
 class _Kept(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from msgspec import Raw
 from perdure.model.entry import PackedMessage
 from perdure.model.execution import Execution, ExecutionRow, ExecutionStatus, LeaseInfo, Page
 from perdure.model.provenance import Actor, Site
-from perdure.model.queue_task import LeasedTask, QueueTask, TaskKind
+from perdure.model.queue_task import LeasedTask, QueueDepth, QueueTask, TaskKind
 from perdure.ports.commands import CreateExecution, Outcome, Transition
 
 NOTHING_KEPT: Mapping[UUID, int] = MappingProxyType({})
@@ -303,6 +303,9 @@ class Queues(Protocol):
 
     async def queue_tasks(self, queue: str, limit: int) -> list[QueueTask]:
         """List the tasks of a queue, ready, delayed and leased, by priority, then age."""
+
+    async def queue_depth(self, queue: str) -> QueueDepth:
+        """Count the tasks of a queue by what they are: ready, delayed or leased."""
 
 
 class Reads(Protocol):

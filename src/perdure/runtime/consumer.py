@@ -222,7 +222,17 @@ class Consumer:
         if not await self.engine.store.has_delegated(self._queues):
             return None
         taking = DequeueDelegated(self._queues, self.holder, self._ttl, self.now_us())
-        outcome = await self.engine.committer.apply(taking)
+        answer = asyncio.ensure_future(self.engine.committer.apply(taking))
+        try:
+            return self._taken(await asyncio.shield(answer))
+        except asyncio.CancelledError:
+            # What was taken meanwhile would be nobody's until its lease expires.
+            with contextlib.suppress(StoreUnavailable):
+                if (held := self._taken(await answer)) is not None:
+                    await held.nack()
+            raise
+
+    def _taken(self, outcome: Done | Refused) -> Held | None:
         found = None if isinstance(outcome, Refused) else outcome.results[0]
         return Held(self, _read_task(found)) if isinstance(found, bytes) else None
 
@@ -312,15 +322,15 @@ class Consumer:
             with contextlib.suppress(StoreUnavailable, LeaseLost):  # else the lease expires
                 await held.nack()
             raise
-        if lost:
+        failure = None if work.cancelled() else work.exception()
+        if lost or isinstance(failure, LeaseLost):
             log.warning("task %s was taken from this consumer", held.task.task_id)
         elif work.cancelled() and held.cancel_requested:
             await self._end(held, held.ack)
-        elif work.cancelled() or work.exception() is not None:
+        elif work.cancelled() or failure is not None:
             delay = min(NACK_FIRST_S * 2 ** min(held.epoch - 1, 60), NACK_MAX_S)
             words = "task %s failed; it is returned to its queue for %g s: %s"
-            reason = "it was cancelled" if work.cancelled() else work.exception()
-            log.error(words, held.task.task_id, delay, reason)
+            log.error(words, held.task.task_id, delay, failure or "it was cancelled")
             await self._end(held, lambda: held.nack(delay))
         else:
             await self._end(held, lambda: held.complete(work.result()))

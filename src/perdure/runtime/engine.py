@@ -42,6 +42,7 @@ from perdure.runtime.committer import Committer
 from perdure.runtime.config import EngineConfig
 from perdure.runtime.consumer import Consumer
 from perdure.runtime.operators import Operators
+from perdure.runtime.queues import Queues
 from perdure.runtime.registry import Registry
 from perdure.runtime.requests import ENGINE
 from perdure.runtime.reviews import Reviews
@@ -74,6 +75,7 @@ class Engine(Operators):
         self.committer = Committer(store, clock, site, self._stirred)
         self.alarms = Alarms(clock)
         self.reviews = Reviews(self)
+        self.queues = Queues(self)
         self._workers: list[Worker] = []
         self._changes = Changes(store, clock, self._look_around)
         self.committer.start()

@@ -184,6 +184,13 @@ def check_reason(reason: object) -> str | None:
     return reason if isinstance(reason, str) else None
 
 
+def check_limit(limit: object) -> None:
+    """Refuse a limit of a list that is none, or that is too large for one answer."""
+    if not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
+        message = f"limit is {limit!r}; it is between 1 and {LIMIT_MAX}"
+        raise InvalidArgument(message)
+
+
 def query(
     *,
     status: ExecutionStatus | str | Iterable[ExecutionStatus | str] | None,
@@ -197,9 +204,7 @@ def query(
     cursor: str | None,
 ) -> ExecutionQuery:
     """Make the query of a list of executions."""
-    if not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
-        reason = f"limit is {limit!r}; it is between 1 and {LIMIT_MAX}"
-        raise InvalidArgument(reason)
+    check_limit(limit)
     if tags is not None and not isinstance(tags, Mapping):
         reason = f"tags is {tags!r}; it maps text to text"
         raise InvalidArgument(reason)

@@ -9,7 +9,7 @@ from perdure.model import codec
 from perdure.model.ids import is_reply_channel, is_text, parse_task_id
 from perdure.model.instants import from_us
 from perdure.model.provenance import Actor
-from perdure.model.review import Decision, claim_key, keep, recall
+from perdure.model.review import DecideResult, Decision, claim_key, keep, recall
 from perdure.ports.clock import now_us
 from perdure.ports.commands import Announce, Claim, Done, Send, Withdraw
 from perdure.runtime import requests
@@ -71,6 +71,12 @@ class Reviews:
         Example:
             ``await engine.reviews.decide(rid, verdict="approve", by=Actor.human("ada@x.org"))``
         """
+        return (await self.decide_result(rid, verdict=verdict, data=data, by=by)).decision
+
+    async def decide_result(
+        self, rid: str, *, verdict: str, data: Any = None, by: Actor = ENGINE
+    ) -> DecideResult:
+        """Decide a review like `decide`, and tell whether this decision was the first."""
         if not is_text(verdict) or not 0 < len(verdict) <= VERDICT_MAX:
             message = f"verdict is {verdict!r}; it is a text of at most {VERDICT_MAX} characters"
             raise InvalidArgument(message)
@@ -95,11 +101,11 @@ class Reviews:
             Withdraw(review.queue, review.task_id),
         )
         if isinstance(outcome, Done):
-            return decision
+            return DecideResult(decision, first=True)
         if outcome.code != "claimed":
             raise requests.refusal(eid, outcome)
         first = self._engine.values.decode(where, (outcome.detail or "null").encode())
         if first is None:
             message = f"review {rid} has expired; its workflow went on without a decision"
             raise Conflict(message)
-        return recall(rid, first)
+        return DecideResult(recall(rid, first), first=False)

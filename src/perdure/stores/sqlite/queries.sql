@@ -244,6 +244,12 @@ SELECT EXISTS (
 SELECT eid, kind, key, queue, fid, reason, not_before, payload, enqueued_at, holder
 FROM tasks WHERE queue = ? ORDER BY priority, id LIMIT ?
 
+-- name: queue_depth
+SELECT count(*) FILTER (WHERE holder IS NULL AND not_before IS NULL),
+    count(*) FILTER (WHERE not_before IS NOT NULL),
+    count(*) FILTER (WHERE holder IS NOT NULL AND not_before IS NULL)
+FROM tasks WHERE queue = ?
+
 -- name: release
 UPDATE executions SET owner = NULL WHERE eid = ? AND owner = ? AND epoch = ?
 

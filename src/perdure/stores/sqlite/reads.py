@@ -25,7 +25,7 @@ from perdure.model.ids import task_id
 from perdure.model.instants import from_us
 from perdure.model.message import stream_channel
 from perdure.model.provenance import Actor, Site
-from perdure.model.queue_task import LeasedTask, QueueTask, TaskState
+from perdure.model.queue_task import LeasedTask, QueueDepth, QueueTask, TaskState
 from perdure.ports.store import (
     CancelRequest,
     ControlEntry,
@@ -255,6 +255,10 @@ class Reads:
     def queue_tasks(self, queue: str, limit: int) -> list[QueueTask]:
         """List the tasks of a queue."""
         return [_queue_task(row) for row in self._execute(SQL["queue_tasks"], (queue, limit))]
+
+    def queue_depth(self, queue: str) -> QueueDepth:
+        """Count the tasks of a queue."""
+        return QueueDepth(*self._execute(SQL["queue_depth"], (queue,)).fetchone())
 
     def sites(self, ids: Sequence[int]) -> dict[int, Site]:
         """Read interned sites."""

@@ -21,7 +21,7 @@ from msgspec import Raw
 from perdure.errors import InvalidArgument, StoreUnavailable
 from perdure.model.execution import Execution, ExecutionRow, LeaseInfo, Page
 from perdure.model.provenance import Site
-from perdure.model.queue_task import LeasedTask, QueueTask
+from perdure.model.queue_task import LeasedTask, QueueDepth, QueueTask
 from perdure.ports.commands import CreateExecution, Outcome, Transition
 from perdure.ports.store import (
     NO_CHANNELS,
@@ -289,6 +289,10 @@ class SqliteStore:
     async def queue_tasks(self, queue: str, limit: int) -> list[QueueTask]:
         """List the tasks of a queue."""
         return await self._read(self._reads.queue_tasks, queue, limit)
+
+    async def queue_depth(self, queue: str) -> QueueDepth:
+        """Count the tasks of a queue."""
+        return await self._read(self._reads.queue_depth, queue)
 
     # -- reads -------------------------------------------------------------------------------
 

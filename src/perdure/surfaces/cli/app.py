@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import perdure
-from perdure.surfaces.cli import looking, operating, sample, steering, working
+from perdure.surfaces.cli import consuming, looking, operating, reviewing, sample, steering, working
 from perdure.surfaces.cli.failures import Commands
 
 app = typer.Typer(
@@ -17,6 +17,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+reviews_app = typer.Typer(help="See what waits for a person, and decide.", rich_markup_mode=None)
+queues_app = typer.Typer(help="Look at queues.", rich_markup_mode=None)
 store_app = typer.Typer(help="Look at a store as a whole.", rich_markup_mode=None)
 
 
@@ -43,6 +45,8 @@ def perdure_command(
 
 app.command("init")(sample.init)
 app.command("worker")(working.worker)
+# What is behind the command that it runs are arguments of that one.
+app.command("consume", context_settings={"allow_interspersed_args": False})(consuming.consume)
 app.command("start")(steering.start)
 app.command("status")(looking.status)
 app.command("list")(looking.list_executions)
@@ -59,5 +63,10 @@ for operation in (
     operating.broadcast,
 ):
     app.command(operation.__name__)(operation)
+reviews_app.command("list")(reviewing.list_reviews)
+reviews_app.command("decide")(reviewing.decide)
+app.add_typer(reviews_app, name="reviews")
+queues_app.command("show")(looking.show_queue)
+app.add_typer(queues_app, name="queues")
 store_app.command("info")(looking.store_info)
 app.add_typer(store_app, name="store")

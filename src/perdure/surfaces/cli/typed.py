@@ -93,6 +93,15 @@ def read_value(typed: str) -> Any:
         return typed
 
 
+def read_json(option: str, typed: str) -> Any:
+    """Read a value that must be JSON."""
+    try:
+        return msgspec.json.decode(typed)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        message = f"{typed!r} is not JSON; a text needs quotes of its own, like '\"text\"'"
+        raise typer.BadParameter(message, param_hint=option) from error
+
+
 def read_pairs(option: str, typed: Sequence[str]) -> dict[str, str]:
     """Read ``name=value`` pairs; each name once."""
     pairs: dict[str, str] = {}
