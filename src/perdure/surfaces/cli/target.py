@@ -7,10 +7,10 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
-import click
 import typer
 
 import perdure
@@ -21,6 +21,9 @@ from perdure.runtime.registry import Registry
 from perdure.surfaces.cli.failures import failures
 
 T = TypeVar("T")
+
+CONFIG: ContextVar[str | None] = ContextVar("perdure_config", default=None)
+"""What ``--config`` names."""
 
 _FILE = "sqlite:///"
 
@@ -49,8 +52,7 @@ def configured() -> EngineConfig:
     Raises:
         AppBroken: if the module was found and could not be imported.
     """
-    context = click.get_current_context(silent=True)
-    named = None if context is None else context.find_root().obj
+    named = CONFIG.get()
     if not named:
         return EngineConfig()
     return _load(named, EngineConfig, "--config", default="config")
