@@ -429,7 +429,7 @@ class Runner:
             return
         if self.cancelling.request is not None:
             self.cancelling.append()
-        if self.transactions.active and self.transactions.begin():
+        if self.transactions.waiting and self.transactions.begin():
             return
         if self.journal.waiting or self.driver.ended or not self._busy():
             self._worker.committer.touch(self)
@@ -448,7 +448,7 @@ class Runner:
             return True
         if self.draining or self.driver.stopped is not None:
             return False
-        return self.steps.waiting or self.transactions.active
+        return self.steps.waiting or bool(self.transactions.waiting)
 
     def _barrier(self) -> Barrier | None:
         """Decide whether the next transition gives the execution up, and how."""
