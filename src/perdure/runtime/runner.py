@@ -25,7 +25,7 @@ from perdure.errors import (
 )
 from perdure.model import codec
 from perdure.model.entry import FrameAbandoned, FrameCompleted, FrameStarted
-from perdure.model.ids import ROOT
+from perdure.model.ids import PATCHES, ROOT
 from perdure.model.retry import NO_RETRY
 from perdure.ports.commands import (
     Command,
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from perdure.runtime.values import Values
     from perdure.runtime.worker import Worker
 
-
-PATCHES = f"{ROOT}/patched:"
 
 log = logging.getLogger("perdure.runner")
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from perdure.errors import Abandoned, NondeterminismError
 from perdure.model import codec
-from perdure.model.ids import FRAME_KEY, check_name
+from perdure.model.ids import FRAME_KEY, PATCHES, check_name
 from perdure.model.instants import from_us
 from perdure.runtime.code.opening import Opening
 
@@ -80,11 +80,13 @@ class Inline(Opening):
             patch_id: what was given to `patched`.
         """
         if not self._patch("deprecate_patch", patch_id):
-            why = (
-                f"it is on the old branch of the patch {patch_id!r}, which the code has no more; "
-                "migrate it to a version that has it, or bring the branch back"
+            remedy = (
+                f"the old branch of patch {patch_id!r} is gone from the code: bring it back under "
+                "ctx.patched and resume the execution, or migrate it to a version that has it"
             )
-            self._driver.stop(NondeterminismError(f"root/patched:{patch_id}", why))
+            difference = "the execution is on the old branch, or had passed this place before"
+            fid = f"{PATCHES}{patch_id}"
+            self._driver.stop(NondeterminismError(fid, difference, remedy))
             raise Abandoned
 
     def _patch(self, method: str, patch_id: str) -> bool:
