@@ -152,7 +152,7 @@ def test_status_shows_the_frames(filled: Filled) -> None:
     assert root[:4] == ["root", "root", "suspended", "1"]
     assert receive[:4] == ["root/receive#0", "receive", "waiting", "1"]
     assert INSTANT.fullmatch(receive[4])
-    assert receive[5:] == ["", "waits on channel:approval"]
+    assert receive[5:] == ["", "waits on channel:approval", ""]
     (tree,) = cli.documents("status", eid, "--frames")
     assert [child["fid"] for child in tree["children"]] == ["root/receive#0"]
 

@@ -137,8 +137,9 @@ async def _live(working: Worker, stop: Stop, scope: str, drain: float, *, once: 
 
 
 def _scope(engine: Engine, queues: Sequence[str]) -> str:
-    """Say what a worker works on: its store, its queues and the workflows that it knows."""
+    """Say what a worker works on: its store, its queues, what workflows and steps it knows."""
     known = [f"{name} {version}" for name, version in sorted(engine.registry.known)]
     shown = ", ".join(known[:SHOWN_MAX]) or "none"
     more = f" and {len(known) - SHOWN_MAX} more" if len(known) > SHOWN_MAX else ""
-    return f"store {engine.store.url}; queues {', '.join(queues)}; workflows {shown}{more}"
+    steps = f"; {len(engine.registry.steps)} steps of others" if engine.registry.steps else ""
+    return f"store {engine.store.url}; queues {', '.join(queues)}; workflows {shown}{more}{steps}"
