@@ -85,6 +85,7 @@ class Runner:
         self._opened: list[Frame[Any]] = []
         self._passed: set[str] = set()
         self._begun = False
+        self._replaying = False
         self._acquired(claimed)
 
     def _acquired(self, claimed: Claimed) -> None:
@@ -124,6 +125,7 @@ class Runner:
             self._replay()
 
     def _replay(self) -> None:
+        self._replaying = True
         self.driver.run()
         for fid in self.table.order:
             if self.driver.stopped is not None:
@@ -135,6 +137,7 @@ class Runner:
             elif frame is not None and not frame.done:
                 self._deliver_recorded(frame)
             self.driver.run()
+        self._replaying = False
         self.begin_opened()
 
     def resume(self, claimed: Claimed) -> None:
@@ -198,6 +201,11 @@ class Runner:
         seq = self.journal.append(FrameCompleted(now, frame.fid, 1, memo))
         if gate:
             self.steps.gate_seq = seq
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the function does again what it has done: the journal holds more of it."""
+        return self._replaying and recorded.lies_ahead(self.table, self._passed, self._frames)
 
     @property
     def over(self) -> bool:

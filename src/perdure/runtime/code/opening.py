@@ -44,13 +44,14 @@ class Shield:
 class Opening:
     """The part of a context that names frames and opens them."""
 
-    __slots__ = ("_counts", "_driver", "_runner")
+    __slots__ = ("_counts", "_driver", "_patches", "_runner")
 
     def __init__(self, runner: Runner) -> None:
         """Make the context of one execution; the engine does that."""
         self._runner = runner
         self._driver = runner.driver
         self._counts: dict[str, int] = {}
+        self._patches: dict[str, bool] = {}
 
     def _name(self, method: str, name: str, key: str | None) -> tuple[str, str]:
         """Check the call, and give the frame its id: the number is taken now."""
@@ -99,8 +100,9 @@ class Opening:
         decode: codec.Decoder | None,
         *,
         gate: bool,
+        key: str | None = None,
     ) -> Any:
-        fid, name = self._name(method, method, None)
+        fid, name = self._name(method, method, key)
         frame: Frame[Any] = Frame(fid, "step", name, NO_ARGUMENTS)
         frame.shielded = True  # it gives a value at once, and never waits
         live = self._runner.open(frame)
