@@ -15,7 +15,7 @@ from perdure import Context, Registry
 from perdure.model import codec
 from perdure.model.entry import AnyEntry, FrameCompleted, entry_fid, unpack
 from tests.engine.support import Machine, Runs, trace
-from tests.engine.test_order import Program, programs
+from tests.engine.test_order import Program, programs, wait_turns
 from tests.engine.test_order import run as run_operation
 
 HOUR = 3_600
@@ -61,7 +61,7 @@ def deploy(change: Change, answers: list[list[bool]], runs: Runs, *, asks: bool)
 
     async def mark(branch: str) -> None:
         runs[branch] += 1
-        await asyncio.sleep(0)  # its beginning is durable before its outcome
+        await wait_turns(6, fails=False)  # its beginning is durable before its outcome
 
     @registry.workflow("random", version="1")
     async def random_program(ctx: Context) -> None:
