@@ -24,6 +24,14 @@ def channel_key(on: str, channel: str) -> str:
     return on if on == f"channel:{channel}" else channel
 
 
+def stream_channel(name: str) -> str:
+    """Give the channel that holds the items of a stream.
+
+    No name that users give to a channel holds a slash.
+    """
+    return f"stream/{name}"
+
+
 class Message(msgspec.Struct, frozen=True):
     """One item on a channel.
 

@@ -177,6 +177,21 @@ class Broadcast(msgspec.Struct, frozen=True, tag=True):
     now: int
 
 
+class Publish(msgspec.Struct, frozen=True, tag=True):
+    """Put one item on a stream of an execution. Nobody is woken, and it is never unread.
+
+    Refused with `lease_lost` unless the execution is owned under `epoch`; what the same transition
+    gives up or ends still counts as owned. Result: the number of the item, from 1.
+    """
+
+    eid: UUID
+    epoch: int
+    stream: str
+    payload: bytes
+    sent_by: Actor
+    now: int
+
+
 class Announce(msgspec.Struct, frozen=True, tag=True):
     """Append ``announce.{kind}`` to the control log. Result: the position of the entry."""
 
@@ -295,6 +310,7 @@ Command = (
     | Release
     | Send
     | Broadcast
+    | Publish
     | Announce
     | Claim
     | RequestCancel

@@ -287,6 +287,9 @@ class Reads(Protocol):
     async def wakes(self, eids: Sequence[UUID]) -> dict[UUID, int]:
         """Read the wake counters of executions."""
 
+    async def stream(self, eid: UUID, name: str, after: int, limit: int) -> list[PackedMessage]:
+        """Read up to `limit` items of a stream that have a number above `after`, in order."""
+
     async def lease(self, eid: UUID) -> LeaseInfo | None:
         """Tell who owns an execution."""
 

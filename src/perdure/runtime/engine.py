@@ -38,7 +38,7 @@ from perdure.model.provenance import Actor, Site
 from perdure.ports.clock import Clock, now_us
 from perdure.ports.commands import CreateExecution, Refused
 from perdure.ports.store import Committed, Store, StoreInfo
-from perdure.runtime import requests
+from perdure.runtime import requests, streams
 from perdure.runtime.alarms import Alarms
 from perdure.runtime.changes import Changes
 from perdure.runtime.committer import Committer
@@ -450,6 +450,21 @@ class Engine(Operators):
             if row.status.terminal:
                 return
             await changed
+
+    def stream(self, eid: UUID | str, name: str, *, after: int = 0) -> AsyncIterator[Any]:
+        """Give the items of a stream in order, as they commit, until the execution has ended.
+
+        Args:
+            eid: the execution.
+            name: the stream's name.
+            after: leave out so many items at the beginning.
+
+        Raises:
+            InvalidName: at once, if `name` is out of the grammar of channels.
+            InvalidArgument: at once, if `after` is negative.
+            UnknownExecution: at the first item, if there is no execution with this id.
+        """
+        return streams.read(self, self._changes, parse_eid(eid), name, after)
 
     async def store_info(self) -> StoreInfo:
         """Tell what the store is and holds."""

@@ -116,7 +116,7 @@ class OwnedJournal:
     @property
     def waiting(self) -> bool:
         """Whether something waits to be handed over."""
-        return bool(self._entries)
+        return bool(self._entries or self._commands)
 
     def append(self, entry: KnownEntry) -> int:
         """Append an entry and return its number; it is durable with the next transition."""
@@ -150,7 +150,7 @@ class OwnedJournal:
     def hand_over(self, barrier: Barrier | None, site: int) -> Transition | None:
         """Make one transition of all that waits; ``None`` if nothing does."""
         entries, effects = self._entries, self._effects
-        if not entries and barrier is None:
+        if not self.waiting and barrier is None:
             return None
         commands: list[Command] = [] if barrier is None else [barrier.guard]
         first = self._next_seq - len(entries)

@@ -5,12 +5,14 @@ Part of a runner: it appends what happens to the runner's journal, and asks the 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perdure.errors import NotSerializable, StepTimeout
 from perdure.model import codec
 from perdure.model.entry import FrameCompleted, FrameStarted
 from perdure.model.instants import from_us
+from perdure.ports.commands import Publish
 from perdure.runtime import recorded
 from perdure.runtime.attempt import Attempt, StepInfo, failure
 from perdure.runtime.frames import Frame, StepCall
@@ -103,8 +105,9 @@ class Steps:
         self._journal.append(
             FrameStarted(started_at, fid, number, frame.kind, frame.name, frame.digest)
         )
-        info = StepInfo(runner.eid, fid, number, self._key + fid, from_us(started_at))
-        attempt = Attempt(call, info, self._finished, worker.slots_for(call).release)
+        describe = partial(StepInfo, runner.eid, fid, number, self._key + fid, from_us(started_at))
+        free = worker.slots_for(call).release
+        attempt = Attempt(call, describe, self._finished, free, self._publish)
         frame.attempt = attempt
         self._running[attempt] = frame
         if call.timeout_us is not None:
@@ -137,6 +140,13 @@ class Steps:
         if error is not None:
             self._failed(frame, number, error)
         self._runner.advance()
+
+    def _publish(self, stream: str, encoded: bytes) -> None:
+        """Take an item that an attempt has published; its outcome stands behind it."""
+        runner = self._runner
+        now = runner.now_us()
+        self._journal.also(Publish(runner.eid, runner.epoch, stream, encoded, runner.actor, now))
+        self._worker.committer.touch(runner)
 
     def _failed(self, frame: Frame[Any], number: int, error: BaseException) -> None:
         retry = _call_of(frame).retry

@@ -1,4 +1,4 @@
-"""How does a function act on the rest of the system? Children, messages, announcements, claims.
+"""How does a function act on the rest of the system? Children, messages, streams, claims.
 
 An effect is a step of the engine's own: it and its memo are one transaction, so it happens exactly
 once. Unlike other frames an effect counts even if the function returns without awaiting it; so does
@@ -18,7 +18,15 @@ from perdure.errors import Conflict, InvalidArgument, UnknownWorkflow
 from perdure.model import codec
 from perdure.model.execution import OnParentCancel, StartOptions
 from perdure.model.ids import CHANNEL, CLAIM_KEY, check_name, parse_eid
-from perdure.ports.commands import Announce, Broadcast, Claim, Command, CreateExecution, Send
+from perdure.ports.commands import (
+    Announce,
+    Broadcast,
+    Claim,
+    Command,
+    CreateExecution,
+    Publish,
+    Send,
+)
 from perdure.runtime import requests
 from perdure.runtime.code.opening import Opening
 from perdure.runtime.frames import ChildCall, Continue, Frame
@@ -233,6 +241,38 @@ class Effects(Opening):
             if scope == "global":
                 return Broadcast(channel, encoded, actor, now)
             return Send(eid, channel, encoded, actor, None, now)
+
+        return self._effect(Frame(fid, "step", name, digest), command)
+
+    def publish(
+        self, stream: str, value: Any, *, name: str | None = None, key: str | None = None
+    ) -> Frame[int]:
+        """Put one item on a stream of this execution, exactly once.
+
+        A stream is for readers outside: ``engine.stream`` gives its items while the execution runs
+        and after it. A step publishes with ``step_info().publish``.
+
+        Args:
+            stream: the stream's name, of the grammar of channels.
+            value: any JSON value.
+            name: the name in the frame id; ``publish`` if it is not given.
+            key: makes the frame id ``root/{name}:{key}``.
+
+        Returns:
+            Something to await: the number of the item on the stream, from 1.
+
+        Raises:
+            InvalidName: at once, if the stream's name is out of its grammar.
+            NotSerializable: at once, if the value is not JSON.
+        """
+        fid, name = self._name("publish", "publish" if name is None else name, key)
+        check_name("stream", stream, CHANNEL)
+        encoded = bytes(codec.encode(fid, value))
+        digest = codec.digest(fid, (stream, value))
+        runner = self._runner
+
+        def command(now: int) -> Command:
+            return Publish(runner.eid, runner.epoch, stream, encoded, runner.actor, now)
 
         return self._effect(Frame(fid, "step", name, digest), command)
 

@@ -31,6 +31,7 @@ from perdure.ports.commands import (
     FireTimers,
     Migrate,
     Outcome,
+    Publish,
     Refused,
     Release,
     RepairPending,
@@ -180,6 +181,7 @@ class Core:
 
     def _transition(self, commands: tuple[Command, ...]) -> Outcome:
         results: list[object] = []
+        self._batch.given_up = None
         for command in commands:
             filled = command
             if type(command) is Append and command.memos:
@@ -259,6 +261,7 @@ _APPLY: dict[type, Callable[[Batch, Any], object]] = {
     Release: executions.release,
     Send: messages.send,
     Broadcast: messages.broadcast,
+    Publish: messages.publish,
     Announce: messages.announce,
     Claim: messages.claim,
     RequestCancel: executions.request_cancel,

@@ -126,6 +126,7 @@ def suspend(batch: Batch, command: Suspend) -> Refused | None:
     if suspended is None:
         owned = batch.execute(SQL["is_owned"], (eid, command.epoch)).fetchone()
         return Refused("lease_lost" if owned is None else "wake")
+    batch.given_up = (command.eid, command.epoch)
     for timer in command.timers:
         batch.execute(SQL["set_timer"], (eid, timer.timer_id, timer.due))
     for channel, _ in command.channels:
@@ -157,6 +158,7 @@ def end(batch: Batch, command: EndExecution) -> Refused | None:
     ended = batch.execute(SQL["end"], row).fetchone()
     if ended is None:
         return Refused("lease_lost")
+    batch.given_up = (command.eid, command.epoch)
     parent, parent_fid, stop_by, stop_reason, next_version = ended
     batch.execute(SQL["delete_tasks"], (eid,))
     facts: dict[str, object] = {}
@@ -215,6 +217,7 @@ def release(batch: Batch, command: Release) -> bool:
     batch.now = command.now
     released = batch.execute(SQL["release"], (eid, command.session, command.epoch)).rowcount > 0
     if released:
+        batch.given_up = (command.eid, command.epoch)
         batch.resume(eid, command.reason, command.now)
     return released
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from perdure.ports.commands import Announce, Broadcast, Claim, Consume, Refused, Send
+from perdure.model.message import stream_channel
+from perdure.ports.commands import Announce, Broadcast, Claim, Consume, Publish, Refused, Send
 from perdure.stores.sqlite.batch import GLOBAL, Batch, encode
 from perdure.stores.sqlite.statements import SQL
 
@@ -32,6 +33,17 @@ def broadcast(batch: Batch, command: Broadcast) -> int:
         batch.wake(eid, "message", now)
     batch.heard.append(command.channel)
     return seq
+
+
+def publish(batch: Batch, command: Publish) -> int | Refused:
+    """Put an item on a stream of an execution that its owner still has."""
+    now = batch.now = command.now
+    eid, epoch = command.eid.bytes, command.epoch
+    owned = (command.eid, epoch) == batch.given_up
+    if not owned and batch.execute(SQL["is_owned"], (eid, epoch)).fetchone() is None:
+        return Refused("lease_lost")
+    channel = stream_channel(command.stream)
+    return batch.publish(eid, channel, command.payload, (command.sent_by, now, None))
 
 
 def consume(batch: Batch, command: Consume) -> None:

@@ -174,6 +174,12 @@ INSERT INTO channels (eid, name, last_seq) VALUES (?, ?, 1)
 ON CONFLICT (eid, name) DO UPDATE SET last_seq = last_seq + 1
 RETURNING last_seq
 
+-- name: next_item
+-- Nobody receives what is on a stream, so it counts as consumed: it is neither mail nor moved.
+INSERT INTO channels (eid, name, last_seq, consumed) VALUES (?, ?, 1, 1)
+ON CONFLICT (eid, name) DO UPDATE SET last_seq = last_seq + 1, consumed = last_seq + 1
+RETURNING last_seq
+
 -- name: send
 INSERT INTO messages (eid, channel, seq, sent_by, sent_at, correlation, payload)
 VALUES (?, ?, ?, ?, ?, ?, ?)

@@ -22,6 +22,7 @@ from perdure.model.execution import (
     StartOptions,
 )
 from perdure.model.instants import from_us
+from perdure.model.message import stream_channel
 from perdure.model.provenance import Actor, Site
 from perdure.ports.store import (
     CancelRequest,
@@ -206,6 +207,10 @@ class Reads:
             PackedMessage(seq, channel, Raw(payload), self._actor(by), at, correlation)
             for seq, channel, payload, by, at, correlation in self._execute(SQL[statement], key)
         ]
+
+    def stream(self, eid: UUID, name: str, after: int, limit: int) -> list[PackedMessage]:
+        """Read items of a stream, in order."""
+        return self._messages("heard", (eid.bytes, stream_channel(name), after, limit))
 
     def wakes(self, eids: Sequence[UUID]) -> dict[UUID, int]:
         """Read the wake counters of executions."""

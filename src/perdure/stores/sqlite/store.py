@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from perdure.errors import InvalidArgument, StoreUnavailable
+from perdure.model.entry import PackedMessage
 from perdure.model.execution import Execution, ExecutionRow, LeaseInfo, Page
 from perdure.model.provenance import Site
 from perdure.ports.commands import Transition
@@ -254,6 +255,10 @@ class SqliteStore:
     async def wakes(self, eids: Sequence[UUID]) -> dict[UUID, int]:
         """Read the wake counters of executions."""
         return await self._read(self._reads.wakes, eids)
+
+    async def stream(self, eid: UUID, name: str, after: int, limit: int) -> list[PackedMessage]:
+        """Read up to `limit` items of a stream that have a number above `after`, in order."""
+        return await self._read(self._reads.stream, eid, name, after, limit)
 
     async def lease(self, eid: UUID) -> LeaseInfo | None:
         """Tell who owns an execution."""
