@@ -67,8 +67,8 @@ async def items_are_nobodys_mail(stage: Stage) -> None:
     owned = await stage.own()
     eid = owned.record.eid
     before = await stage.mail(eid)
-    committed = await stage.batch((publish(owned), publish(owned, stream="x")))
-    assert committed == Committed((Done((1, 1)),))
+    committed = await stage.batch((publish(owned), publish(owned, stream="x"), publish(owned)))
+    assert committed == Committed((Done((1, 1, 2)),))
     assert await stage.mail(eid) == before
     assert await stage.apply(suspend(owned)) == Done((None,)), "its wake counter has not moved"
     await stage.apply(send(eid, b"2"))
@@ -121,10 +121,11 @@ async def last_items_go_with_what_gives_the_execution_up(stage: Stage) -> None:
         (released, release(released, stage.worker)),
         (ended, complete(ended)),
     ):
-        outcome = await stage.apply(guard, append(claimed, 2), publish(claimed))
+        last = (guard, append(claimed, 2), publish(claimed))
+        outcome, late = (await stage.batch(last, (publish(claimed),))).outcomes
         assert isinstance(outcome, Done), outcome
         assert outcome.results[2] == 1
-        assert await stage.apply(publish(claimed)) == LEASE_LOST, "it was the last moment"
+        assert late == LEASE_LOST, "that was the last moment"
     refused = await stage.apply(suspend(ended), publish(ended))
     assert refused == LEASE_LOST
 
