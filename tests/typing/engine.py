@@ -69,6 +69,8 @@ async def right_engine(engine: Engine, eid: UUID) -> None:
     assert_type(await engine.signal(eid, "c", {"any": ["json"]}), int)
     async for entry in engine.watch(eid):
         assert_type(entry, Entry)
+    async for item in engine.stream(str(eid), "progress", after=2):
+        assert_type(item, Any)
     async with engine.worker(queues=["default"], max_steps=4) as worker:
         assert_type(await worker.run_once(), int)
 
@@ -83,6 +85,8 @@ async def wrong_engine(engine: Engine, eid: UUID) -> None:
     await engine.signal(eid, 7, None)  # type: ignore[arg-type]
     await engine.signal(eid, "c")  # type: ignore[call-arg]
     await engine.signal(eid, "c", None, by="ada@example.com")  # type: ignore[arg-type]
+    engine.stream(eid)  # type: ignore[call-arg]
+    engine.stream(eid, "progress", after="2")  # type: ignore[arg-type]
     engine.result(eid).payload  # type: ignore[attr-defined]  # noqa: B018
 
 
