@@ -76,7 +76,7 @@ def _walk(folder: Path) -> Iterator[Path]:
             hidden = path.name.startswith(".") and path.name != ".ci"
             if not hidden and path.name not in {"__pycache__", "build", "dist", "results"}:
                 yield from _walk(path)
-        elif path.suffix not in {".db", ".db-shm", ".db-wal"}:
+        elif not path.suffix.startswith(".db"):
             yield path
 
 

@@ -16,10 +16,13 @@ from perdure.errors import (
     ForeignFrame,
     InvalidArgument,
     InvalidName,
+    LeaseLost,
     NondeterminismError,
     NonRetryableError,
     NotFound,
     NotSerializable,
+    PayloadTooLarge,
+    PayloadUnreadable,
     PerdureError,
     SchemaTooNew,
     StepFailed,
@@ -27,6 +30,7 @@ from perdure.errors import (
     StoreUnavailable,
     UnknownExecution,
     UnknownFrame,
+    UnknownReview,
     UnknownWorkflow,
     WaitTimeout,
 )
@@ -42,14 +46,18 @@ from perdure.model.execution import (
     StartOptions,
     StartResult,
 )
+from perdure.model.ids import reply_channel
 from perdure.model.message import Message
 from perdure.model.provenance import Actor, Code, Provenance, Site
 from perdure.model.retry import RetryPolicy
+from perdure.model.review import Decision
 from perdure.runtime.attempt import StepInfo, step_info
 from perdure.runtime.code.context import Context
 from perdure.runtime.config import EngineConfig
+from perdure.runtime.consumer import Consumer, DelegateTask, Held
 from perdure.runtime.engine import Engine
 from perdure.runtime.registry import Registry
+from perdure.runtime.values import PayloadCodec
 from perdure.runtime.worker import Worker
 from perdure.wiring import open  # noqa: A004 - `perdure.open` is the name that users know
 
@@ -62,7 +70,10 @@ __all__ = [
     "ChildFailed",
     "Code",
     "Conflict",
+    "Consumer",
     "Context",
+    "Decision",
+    "DelegateTask",
     "DuplicateFrameError",
     "DuplicateRegistration",
     "Engine",
@@ -78,15 +89,20 @@ __all__ = [
     "ForeignFrame",
     "FrameNode",
     "FrameRef",
+    "Held",
     "InvalidArgument",
     "InvalidName",
     "LeaseInfo",
+    "LeaseLost",
     "Message",
     "NonRetryableError",
     "NondeterminismError",
     "NotFound",
     "NotSerializable",
     "Page",
+    "PayloadCodec",
+    "PayloadTooLarge",
+    "PayloadUnreadable",
     "PerdureError",
     "Provenance",
     "Registry",
@@ -101,9 +117,11 @@ __all__ = [
     "StoreUnavailable",
     "UnknownExecution",
     "UnknownFrame",
+    "UnknownReview",
     "UnknownWorkflow",
     "WaitTimeout",
     "Worker",
     "open",
+    "reply_channel",
     "step_info",
 ]

@@ -4,11 +4,14 @@ PerdureError
 ├── InvalidArgument         refused before anything is stored
 │   ├── InvalidName         a name, key, channel or queue outside its grammar
 │   ├── NotSerializable     a value that is not JSON
+│   ├── PayloadTooLarge     a value that is larger than the engine allows
+│   ├── PayloadUnreadable   a value that only a PayloadCodec can decode
 │   ├── UnknownWorkflow     nothing registered has that name or version
 │   └── DuplicateRegistration
 ├── NotFound
 │   ├── UnknownExecution
-│   └── UnknownFrame        the journal has no frame with this id
+│   ├── UnknownFrame        the journal has no frame with this id
+│   └── UnknownReview       no review was asked for under this id
 ├── Conflict                the state of the thing forbids it
 │   ├── AlreadyClosed
 │   └── DuplicateFrameError
@@ -20,6 +23,7 @@ PerdureError
 ├── ExecutionCancelled
 ├── ExecutionTerminated
 ├── WaitTimeout
+├── LeaseLost               somebody else holds the task of a queue, or it was withdrawn
 ├── NondeterminismError     the code no longer fits the journal: the execution is blocked
 ├── ForeignAwait            the function awaited something that is not a frame: blocked, too
 ├── ForeignFrame            a step function tried to open a frame
@@ -89,6 +93,42 @@ class NotSerializable(InvalidArgument):
         )
 
 
+class PayloadTooLarge(InvalidArgument):
+    """A value is larger than the engine allows; it was refused before anything was stored.
+
+    Attributes:
+        where: what the value belongs to, for example a frame id.
+        size: the bytes of its JSON.
+        limit: how many are allowed.
+    """
+
+    def __init__(self, where: str, size: int, limit: int) -> None:
+        self.where = where
+        self.size = size
+        self.limit = limit
+        super().__init__(
+            f"{where} is {size:,} bytes of JSON, more than the {limit:,} of payload_max; keep "
+            "large data elsewhere, and pass a reference"
+        )
+
+
+class PayloadUnreadable(InvalidArgument):
+    """A stored value is what a PayloadCodec made of it, and cannot be decoded here.
+
+    Attributes:
+        where: what the value belongs to.
+        reason: why not.
+    """
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.where = where
+        self.reason = reason
+        super().__init__(
+            f"{where} was encoded by a PayloadCodec and cannot be decoded ({reason}); open the "
+            "engine with the codec that wrote it: EngineConfig(codec=…)"
+        )
+
+
 class UnknownWorkflow(InvalidArgument):
     """No registered workflow has this name, or none has this version of it.
 
@@ -108,15 +148,20 @@ class UnknownWorkflow(InvalidArgument):
 
 
 class DuplicateRegistration(InvalidArgument):
-    """The same workflow name and version was registered twice."""
+    """The same name and version of a workflow, or the same name of a step, was registered twice.
 
-    def __init__(self, workflow: str, version: str) -> None:
-        self.workflow = workflow
+    Attributes:
+        name: the name.
+        version: the version of a workflow; ``None`` for a step.
+    """
+
+    def __init__(self, name: str, version: str | None = None) -> None:
+        self.name = name
         self.version = version
-        super().__init__(
-            f"workflow {workflow!r} version {version!r} is registered already; "
-            "give the new function another version"
-        )
+        what, other = f"step {name!r}", "another name"
+        if version is not None:
+            what, other = f"workflow {name!r} version {version!r}", "another version"
+        super().__init__(f"{what} is registered already; give the new function {other}")
 
 
 class NotFound(PerdureError):
@@ -140,6 +185,20 @@ class UnknownFrame(NotFound):
         super().__init__(
             f"execution {eid} has no frame {fid!r} in its journal; perdure status --frames shows "
             "those that it has"
+        )
+
+
+class UnknownReview(NotFound):
+    """No review was asked for under this id.
+
+    Attributes:
+        rid: the id.
+    """
+
+    def __init__(self, rid: str) -> None:
+        self.rid = rid
+        super().__init__(
+            f"no review has the id {rid!r}; perdure reviews list shows those that wait"
         )
 
 
@@ -285,6 +344,22 @@ class WaitTimeout(PerdureError):
         if blocked is not None:
             state = f"it is blocked, and waits for an operator: {blocked}"
         super().__init__(f"execution {eid} did not end within {timeout_s:g} s; {state}")
+
+
+class LeaseLost(PerdureError):
+    """The lease of a task is over: another holder has it, it was withdrawn, or it is done.
+
+    Attributes:
+        task_id: the task.
+        holder: who held it.
+    """
+
+    def __init__(self, task_id: str, holder: str) -> None:
+        self.task_id = task_id
+        self.holder = holder
+        super().__init__(
+            f"{holder!r} does not hold task {task_id} any more; nothing was written: stop the work"
+        )
 
 
 class NondeterminismError(PerdureError):

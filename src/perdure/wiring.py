@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from perdure.errors import InvalidArgument
 from perdure.model.provenance import Site
 from perdure.ports.clock import Clock, SystemClock
+from perdure.ports.projection import Projection
 from perdure.ports.store import Store
+from perdure.projection import SqliteProjection
 from perdure.runtime.config import EngineConfig
 from perdure.runtime.engine import Engine
 from perdure.runtime.registry import Registry
@@ -28,6 +31,14 @@ async def open_store(url: str) -> Store:
         return await open_sqlite(url)
     message = f"{url!r} is not a store URL; give {FORMS}"
     raise InvalidArgument(message)
+
+
+def make_projection(store: Store, clock: Clock) -> Projection:
+    """Make the projection of a store: in a file beside its file, or in memory as it is."""
+    if not store.shared:
+        return SqliteProjection(store, None, clock)
+    path = Path(store.url.removeprefix("sqlite:///")).absolute()
+    return SqliteProjection(store, f"{path}-projection", clock)
 
 
 @asynccontextmanager
@@ -64,6 +75,7 @@ async def open(  # noqa: A001 - `perdure.open` is the name that users know
         engine = Engine(
             store,
             registry,
+            projection=make_projection(store, clock),
             config=config or EngineConfig(),
             site=site or Site.here(),
             clock=clock,

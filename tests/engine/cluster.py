@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from perdure import Context, EngineConfig, Entry, Registry, Site, StoreUnavailable
+from perdure.projection import SqliteProjection
 from perdure.runtime.engine import Engine
 from perdure.testing import EngineUnderTest, ManualClock
 from perdure.wiring import open_store
@@ -165,6 +166,7 @@ class Process(EngineUnderTest):
         engine = Engine(
             cast("Store", self.wire),
             registry,
+            projection=SqliteProjection(cast("Store", self.wire), None, clock),
             config=settings.get("config") or EngineConfig(drain=0),
             site=Site("host", number),
             clock=clock,

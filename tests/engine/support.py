@@ -11,6 +11,7 @@ from uuid import UUID
 from perdure import EngineConfig, Entry, Registry, Site
 from perdure.model.entry import entry_fid, entry_type, unpack
 from perdure.ports.commands import Append
+from perdure.projection import SqliteProjection
 from perdure.runtime.engine import Engine
 from perdure.testing import EngineUnderTest, ManualClock
 from perdure.wiring import open_store
@@ -109,6 +110,13 @@ class Link:
         await self._die_after()
         return committed
 
+    async def transact(self, *args: Any) -> Any:
+        """Make a transaction with a user's function, unless the process dies here."""
+        await self._die_before()
+        outcome = await self._store.transact(*args)
+        await self._die_after()
+        return outcome
+
     async def dequeue(self, *args: Any, **kept: Any) -> list[Claimed]:
         """Dequeue, unless the process dies here."""
         if self.dead.is_set():
@@ -160,6 +168,7 @@ class Machine:
         engine = Engine(
             self.link,
             self.registry,
+            projection=SqliteProjection(self.link, None, self.clock),
             config=EngineConfig(drain=0),
             site=Site("host", 1),
             clock=self.clock,
@@ -199,6 +208,7 @@ async def kill_engine(engine: Engine) -> None:
         task.cancel()
         await asyncio.wait([task])
     engine.alarms.close()
+    await engine.projection.close()
 
 
 async def trace_of(under: EngineUnderTest, eid: UUID) -> str:

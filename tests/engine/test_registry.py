@@ -120,7 +120,7 @@ def test_one_version_is_registered_once() -> None:
     registry.workflow("w", version="1")(fits)
     with pytest.raises(DuplicateRegistration, match=r"'w' version '1'.*another version") as twice:
         registry.workflow("w", version="1")(annotated_otherwise)
-    assert (twice.value.workflow, twice.value.version) == ("w", "1")
+    assert (twice.value.name, twice.value.version) == ("w", "1")
     registry.workflow("w", version="2")(fits)
     registry.workflow("v", version="1")(fits)
     assert registry.known == {("w", "1"), ("w", "2"), ("v", "1")}

@@ -408,6 +408,26 @@ async def test_operations_on_many_count_what_they_did(url: str) -> None:
         assert {str(await engine.status(eid)) for eid in eids} == {"terminated"}
 
 
+async def test_all_are_migrated_or_none(url: str) -> None:
+    """A workflow without that version is found before anything is done."""
+    shop = Shop()
+    other = shop.registry
+
+    @other.workflow("aaa-unversioned", version="1")
+    async def unversioned(ctx: Context) -> None:
+        await ctx.receive("x")
+
+    async with engine_under_test(shop.registry, url=url) as under:
+        eids = [
+            await under.engine.start("pay", 1, version="1"),
+            await under.engine.start(unversioned),
+            await under.engine.start("pay", 2, version="1"),
+        ]
+        with pytest.raises(UnknownWorkflow):
+            await under.engine.migrate_many("2", status="pending")
+        assert {(await under.engine.execution(eid)).version for eid in eids} == {"1"}
+
+
 async def test_failed_executions_are_retried_together(url: str) -> None:
     shop = Shop()
     async with engine_under_test(shop.registry, url=url) as under:
@@ -430,7 +450,8 @@ async def test_an_empty_filter_is_refused(name: str) -> None:
     async with engine_under_test(shop.registry) as under:
         eid = await under.engine.start("pay", 1)
         args = ("2",) if name == "migrate_many" else ()
-        for which in ({}, {"workflow": None}):
+        empty: list[dict[str, Any]] = [{}, {"workflow": None}, {"tags": {}}, {"text": ""}]
+        for which in empty:
             with pytest.raises(InvalidArgument, match="empty"):
                 await getattr(under.engine, name)(*args, **which)
         with pytest.raises(TypeError):

@@ -11,26 +11,45 @@ from uuid import UUID
 
 import pytest
 
-from perdure import (
-    Context,
-    RetryPolicy,
-    StepFailed,
-    StepInfo,
-    step_info,
-)
-from perdure.ports.commands import Publish, Release, Suspend
-from perdure.testing import engine_under_test
+from perdure import Context, Registry, RetryPolicy, StepFailed, StepInfo, step_info
+from perdure.ports.commands import Command, Publish, Release, Suspend
+from perdure.testing import EngineUnderTest, engine_under_test
 from tests.engine.cluster import Cluster, Gate, cluster, entry_of, holds, running, until
 from tests.engine.support import Machine, appends, result_of, trace_of
 from tests.engine.test_leases import steal
-from tests.engine.test_streams import MANY, count_up, everything, follow, one
+
+MANY = 100
+
+
+async def everything(under: EngineUnderTest, eid: UUID, name: str = "s", after: int = 0) -> Any:
+    """Give all items of a stream of an execution that has ended."""
+    return [value async for value in under.engine.stream(eid, name, after=after)]
+
+
+def one(body: Any) -> Registry:
+    """Give a registry with one workflow, ``w``."""
+    registry = Registry()
+    registry.workflow("w", version="1")(body)
+    return registry
+
+
+async def count_up(count: int) -> int:
+    for number in range(count):
+        step_info().publish("s", number)
+    return count
+
+
+def follow(applied: list[Command], first: type, then: type) -> bool:
+    """Tell whether a command of one kind stands before one of another."""
+    kinds = [type(command) for command in applied]
+    return then in kinds[kinds.index(first) :]
 
 
 async def so_far(machines: Cluster, eid: UUID, name: str = "s") -> list[Any]:
     """Give the items that are durable now, with their numbers checked."""
-    items = await machines.store.stream(eid, name, 0, MANY)
-    assert [item.seq for item in items] == list(range(1, len(items) + 1))
-    return [int(bytes(item.payload)) for item in items]
+    items = await machines.store.items(eid, name, 0, MANY)
+    assert [number for number, _ in items] == list(range(1, len(items) + 1))
+    return [int(bytes(value)) for _, value in items]
 
 
 def count_up_in_a_thread(count: int) -> int:

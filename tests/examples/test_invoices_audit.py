@@ -63,6 +63,7 @@ def journal_of(*entries: tuple[int, str, str]) -> list[Entry]:
             epoch=epoch,
             payload={"reason": audit.RECOVERY} if kind == "execution.resumed" else {},
             provenance=provenance,
+            eid=UUID(int=0),
         )
         for number, (epoch, kind, fid) in enumerate(entries, 1)
     ]

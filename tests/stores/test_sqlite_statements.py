@@ -12,7 +12,16 @@ import pytest
 
 from perdure.ports.commands import Done, FireTimers, RepairPending, Timer
 from perdure.ports.store import Committed
-from perdure.stores.sqlite import batch, core, dequeue, executions, messages, reads, statements
+from perdure.stores.sqlite import (
+    batch,
+    core,
+    dequeue,
+    executions,
+    messages,
+    reads,
+    statements,
+    tasks,
+)
 from perdure.stores.sqlite import store as store_module
 from perdure.stores.sqlite.statements import SCHEMA, SQL
 from perdure.testing.contract.stage import NOW, WORKER_SITE, complete, suspend
@@ -28,12 +37,15 @@ SCANS = {
     "count_ready": "counts everything",
     "count_timers": "counts everything",
     "pending_without_task": "runs once for each sweeper",
+    "queue_depth": "a person looks at a queue",
+    "queue_tasks": "a person looks at a queue",
 }
 # Statements that sort what they have found, and why they may.
 SORTS = {
     "owned": "a session owns a thousand at most",
     "count_executions": "counts everything",
     "unread": "what is unread of one execution, channel by channel",
+    "queue_tasks": "a person looks at a queue",
     "missing": "each version once; runs once a second, while there is nothing else to do",
 }
 
@@ -98,7 +110,7 @@ def test_every_statement_that_picks_rows_has_an_order(name: str) -> None:
 
 def test_every_statement_is_used() -> None:
     """A name that no code has is left over."""
-    modules = (batch, core, dequeue, executions, messages, reads, statements, store_module)
+    modules = (batch, core, dequeue, executions, messages, reads, statements, tasks, store_module)
     code = "".join(inspect.getsource(module) for module in modules)
     interned = {"intern_site", "site_id", "intern_actor", "actor_id"}
     assert [name for name in SQL if f'"{name}"' not in code and name not in interned] == []

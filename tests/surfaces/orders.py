@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure import Context, Registry, RetryPolicy, step_info
+from perdure.patterns import delegate, review
 
 registry = Registry()
 
@@ -56,6 +57,22 @@ async def retry(ctx: Context) -> int:
 async def family(ctx: Context) -> list[Any]:
     """Start a child."""
     return [await ctx.child(greet, "Ada"), await ctx.send("news", 1, scope="global")]
+
+
+@registry.workflow("ask", version="1")
+async def ask(ctx: Context, payload: Any = None, timeout: float | None = None) -> Any:
+    """Have a consumer answer, and return the answer and who gave it."""
+    answer = await delegate(ctx, "agents", payload, timeout=timeout)
+    return None if answer is None else [answer.payload, str(answer.actor)]
+
+
+@registry.workflow("sign", version="1")
+async def sign(
+    ctx: Context, payload: Any = None, timeout: float | None = None, queue: str = "finance"
+) -> Any:
+    """Have a person decide, and return the verdict."""
+    decision = await review(ctx, queue, payload, timeout=timeout)
+    return None if decision is None else [decision.verdict, decision.data, str(decision.by)]
 
 
 @registry.workflow("count", version="1")

@@ -26,8 +26,20 @@ from tests.surfaces.support import (
 )
 
 COMMANDS = [
-    *("broadcast", "cancel", "fork", "init", "list", "migrate", "result", "resume", "retry"),
-    *("signal", "start", "status", "store", "stream", "terminate", "watch", "worker"),
+    *("broadcast", "cancel", "consume", "fork", "init", "list", "migrate", "result", "resume"),
+    *(
+        "queues",
+        "retry",
+        "reviews",
+        "signal",
+        "start",
+        "status",
+        "store",
+        "stream",
+        "terminate",
+        "watch",
+        "worker",
+    ),
 ]
 
 
@@ -38,7 +50,9 @@ def test_help_names_every_command(cli: Cli) -> None:
         assert "\x1b" not in text
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "store info"])
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, "store info", "queues show", "reviews list", "reviews decide"]
+)
 def test_every_command_has_help(cli: Cli, command: str) -> None:
     assert f"perdure {command}" in cli.done(*command.split(), "--help").replace("root", "perdure")
 

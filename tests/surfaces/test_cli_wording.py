@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
+from uuid import UUID
 
 import pytest
 
@@ -142,5 +143,5 @@ def test_what_is_harmless_stays() -> None:
 )
 def test_an_entry_has_short_facts(kind: str, payload: dict[str, object], text: str) -> None:
     provenance = Provenance(Actor.worker("w"), None, None, 0, AT.astimezone(UTC))
-    entry = Entry(1, kind, "root/a#0", AT, 1, 1, payload, provenance)
+    entry = Entry(1, kind, "root/a#0", AT, 1, 1, payload, provenance, UUID(EID))
     assert wording.facts(entry) == text

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import timedelta
 from typing import Any, assert_type
 from uuid import UUID
 
 import perdure
 from perdure import Context, Engine, Entry, ExecutionRow, ExecutionStatus, Registry, StartResult
+from perdure.model.queue_task import QueueTask
+from perdure.ports.projection import ExecutionSummary, Review
 
 registry = Registry()
 
@@ -66,11 +68,16 @@ async def right_engine(engine: Engine, eid: UUID) -> None:
     assert_type(await engine.wait(eid), ExecutionRow)
     assert_type(await engine.status(eid), ExecutionStatus)
     assert_type(await engine.journal(eid, after=3), list[Entry])
+    assert_type(engine.events(after="now"), AsyncIterator[Entry])
+    assert_type((await engine.projection.executions()).items, tuple[ExecutionSummary, ...])
+    assert_type(await engine.projection.review("r"), Review | None)
+    assert_type(await engine.reviews.pending("finance"), list[Review])
+    assert_type((await engine.reviews.decide_result("r", verdict="yes")).first, bool)
+    assert_type(await engine.queues.pending("default", limit=5), list[QueueTask])
+    assert_type((await engine.queues.depth("default")).leased, int)
     assert_type(await engine.signal(eid, "c", {"any": ["json"]}), int)
     async for entry in engine.watch(eid):
         assert_type(entry, Entry)
-    async for item in engine.stream(str(eid), "progress", after=2):
-        assert_type(item, Any)
     async with engine.worker(queues=["default"], max_steps=4) as worker:
         assert_type(await worker.run_once(), int)
 
@@ -85,8 +92,6 @@ async def wrong_engine(engine: Engine, eid: UUID) -> None:
     await engine.signal(eid, 7, None)  # type: ignore[arg-type]
     await engine.signal(eid, "c")  # type: ignore[call-arg]
     await engine.signal(eid, "c", None, by="ada@example.com")  # type: ignore[arg-type]
-    engine.stream(eid)  # type: ignore[call-arg]
-    engine.stream(eid, "progress", after="2")  # type: ignore[arg-type]
     engine.result(eid).payload  # type: ignore[attr-defined]  # noqa: B018
 
 

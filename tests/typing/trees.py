@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, assert_type
 from uuid import UUID
 
-from perdure import Context, Engine, Registry, StartOptions, step_info
+from perdure import Context, Engine, Registry, StartOptions
 
 registry = Registry()
 
@@ -48,9 +48,6 @@ async def right_effects(ctx: Context) -> None:
     assert_type(await ctx.send("x", 1, to=ctx.eid, key="one"), int)
     assert_type(await ctx.send("x", 1, scope="global"), int)
     assert_type(await ctx.announce("paid"), int)
-    assert_type(await ctx.publish("progress", {"any": "json"}, key="one"), int)
-    assert_type(ctx.patched("faster"), bool)
-    step_info().publish("progress", 1)
     assert_type(await ctx.claim("key", 1), tuple[bool, Any])
     assert_type(ctx.cancel_requested, bool)
     async with ctx.shield():
@@ -60,9 +57,6 @@ async def right_effects(ctx: Context) -> None:
 async def wrong_effects(ctx: Context) -> None:
     """Have effects wrongly."""
     await ctx.send(7, 1)  # type: ignore[arg-type]
-    await ctx.publish("progress")  # type: ignore[call-arg]
-    await ctx.patched("faster")  # type: ignore[misc]
-    ctx.deprecate_patch(7)  # type: ignore[arg-type]
     await ctx.send("x")  # type: ignore[call-arg]
     await ctx.send("x", 1, scope="everywhere")  # type: ignore[arg-type]
     await ctx.receive("x", scope="everywhere")  # type: ignore[arg-type]

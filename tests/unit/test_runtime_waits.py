@@ -275,7 +275,8 @@ def test_a_fork_is_as_it_was_before_a_cancel() -> None:
 
 def test_an_override_stands_in_the_place_of_what_was() -> None:
     journal = [*step("root/a#0"), *step("root/b#0"), *step("root/c#0")]
-    forked = forking.forked(ORIGIN, journal, "root/b#0", {"root/a#0": 5, "root/c#0": "x"}, 9)
+    given = {"root/a#0": Raw(b"5"), "root/c#0": Raw(b'"x"')}
+    forked = forking.forked(ORIGIN, journal, "root/b#0", given, 9)
     table = fold(forked)
     assert {fid: bytes(value) for fid, value in table.memos.items()} == {
         "root/a#0": b"5",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, get_args
+from uuid import UUID
 
 import msgspec
 from msgspec import Raw
@@ -144,7 +145,7 @@ class FrameFailed(FrameEntry, frozen=True, array_like=True, tag="frame.failed", 
 
 
 class FrameSuspended(FrameEntry, frozen=True, array_like=True, tag="frame.suspended", gc=False):
-    """The frame waits on `on`: ``channel:{name}``, ``timer:{fid}`` or ``child:{eid}``."""
+    """The frame waits on `on`: a ``channel:``, ``timer:``, ``child:`` or ``step:`` and its name."""
 
     attempt: int
     on: str
@@ -152,7 +153,10 @@ class FrameSuspended(FrameEntry, frozen=True, array_like=True, tag="frame.suspen
 
 
 class FrameFulfilled(FrameEntry, frozen=True, array_like=True, tag="frame.fulfilled", gc=False):
-    """The condition is met; the consumed message, if any, is inside."""
+    """The condition is met; the consumed message, if any, is inside.
+
+    Of the outcome of a step that ran elsewhere it is without the value, which the memo holds.
+    """
 
     attempt: int
     on: str
@@ -252,6 +256,7 @@ class Entry(msgspec.Struct, frozen=True):
         epoch: the epoch of the owner that appended it; 0 where there was no owner.
         payload: the facts, named as in the table of entry types.
         provenance: who, where, with which code, when.
+        eid: the execution it belongs to.
     """
 
     seq: int
@@ -262,6 +267,7 @@ class Entry(msgspec.Struct, frozen=True):
     epoch: int
     payload: dict[str, Any]
     provenance: Provenance
+    eid: UUID
 
 
 _INSTANTS = frozenset({"deadline", "retry_at"})

@@ -221,11 +221,13 @@ class FrameNode(msgspec.Struct, frozen=True, kw_only=True):
         kind: ``root``, ``step``, ``child``, ``receive`` or ``sleep``.
         name: the last segment without number or key.
         status: ``running``, ``waiting``, ``completed``, ``failed``, ``abandoned``, ``cancelled`` or
-            ``terminated``; the last three also of what was open when its execution ended.
+            ``terminated``; the last three also of what was open when its execution ended, and a
+            child that was open then is ``abandoned``: whether it lives on it says itself.
         attempts: how many attempts began.
         started_at: when the first attempt began.
         ended_at: when its outcome was appended, or ``None``.
         waits_on: what it waits on, or ``None``.
+        worker_id: who ran the last attempt of a step, or ``None``.
         value: the memo, the payload of the message it received, or the result of the child.
         error: the type and text of the last failure, or ``None``.
         children: the frames below it, in the order in which they began.
@@ -241,6 +243,7 @@ class FrameNode(msgspec.Struct, frozen=True, kw_only=True):
     waits_on: str | None
     value: Any
     error: ErrorInfo | None
+    worker_id: str | None = None
     children: tuple[FrameNode, ...] = ()
 
 

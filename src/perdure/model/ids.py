@@ -10,6 +10,8 @@ from uuid_utils import compat
 from perdure.errors import InvalidArgument, InvalidName
 
 ROOT = "root"
+PATCHES = f"{ROOT}/patched:"
+"""Begins the ids of the frames that hold the answers about patches."""
 
 FRAME_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 FRAME_KEY = re.compile(r"[A-Za-z0-9_.@+=-]{1,256}")
@@ -19,8 +21,14 @@ WORKFLOW = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 VERSION = re.compile(r"[A-Za-z0-9_.+-]{1,100}")
 DISPATCH_KEY = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,512}")
 CLAIM_KEY = DISPATCH_KEY
+TASK_KEY = re.compile(r"[A-Za-z0-9_.@+=:#-]{1,400}")
 
 _CHILDREN = UUID("6f1d0f1c-6a52-5b1e-9f0d-2f1f3c7a9d55")
+_REPLIES = UUID("b8a3c3d2-90f4-5a0e-8a56-61d9b7a0c4f1")
+
+REPLY = "reply."
+SESSION = "session:"
+UUID_LENGTH = 36
 
 
 def new_eid() -> UUID:
@@ -76,3 +84,37 @@ def is_text(value: object) -> bool:
 def task_id(kind: str, eid: UUID, key: str = "") -> str:
     """Give the id of a queue task: ``{kind}:{eid}`` and ``:{key}`` if there is a key."""
     return f"{kind}:{eid}:{key}" if key else f"{kind}:{eid}"
+
+
+def session_holder(session: int) -> str:
+    """Name a session as the holder of a task: the lease lasts as long as the session."""
+    return f"{SESSION}{session}"
+
+
+def parse_task_id(given: object) -> tuple[str, UUID, str]:
+    """Take the id of a queue task apart: its kind, execution and key.
+
+    Raises:
+        InvalidArgument: if it is none.
+    """
+    kind, _, rest = given.partition(":") if isinstance(given, str) else ("", "", "")
+    eid, _, key = rest.partition(":")
+    if not kind or len(eid) != UUID_LENGTH:
+        message = f"{given!r} is not the id of a task; give what ctx.enqueue returned"
+        raise InvalidArgument(message)
+    return kind, parse_eid(eid), key
+
+
+def reply_channel(task_id: str, fid: str) -> str:
+    """Give the channel on which the answer to a task comes that a frame has enqueued.
+
+    Args:
+        task_id: what ``ctx.enqueue`` returned.
+        fid: the id of its frame.
+    """
+    return f"{REPLY}{uuid5(_REPLIES, f'{task_id}/{fid}').hex}"
+
+
+def is_reply_channel(channel: str) -> bool:
+    """Tell whether a channel is one on which answers come: nobody else can send on it."""
+    return channel.startswith(REPLY)

@@ -24,12 +24,9 @@ def channel_key(on: str, channel: str) -> str:
     return on if on == f"channel:{channel}" else channel
 
 
-def stream_channel(name: str) -> str:
-    """Give the channel that holds the items of a stream.
-
-    No name that users give to a channel holds a slash.
-    """
-    return f"stream/{name}"
+def stream_channel(stream: str) -> str:
+    """Give the channel that holds the items of a stream; no user can name it."""
+    return f"stream/{stream}"
 
 
 class Message(msgspec.Struct, frozen=True):

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 
-from perdure.errors import InvalidArgument, NonRetryableError, NotSerializable
+from perdure.errors import (
+    InvalidArgument,
+    NonRetryableError,
+    NotSerializable,
+    PayloadTooLarge,
+)
 from perdure.model.instants import LONGEST, duration_us
+
+NEVER_RETRIED = (NonRetryableError, NotSerializable, PayloadTooLarge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +94,18 @@ class RetryPolicy:
 
     def retries(self, error: BaseException) -> bool:
         """Decide whether an attempt that failed with `error` may be repeated at all."""
-        if isinstance(error, NonRetryableError | NotSerializable):
+        if isinstance(error, NEVER_RETRIED):
             return False
         return self.retry_on is None or isinstance(error, self.retry_on)
+
+    def retries_classes(self, names: Collection[str]) -> bool:
+        """Decide the same of an error elsewhere whose class and the classes above have `names`."""
+        return self.retry_on is None or any(class_name(one) in names for one in self.retry_on)
+
+
+def class_name(one: type) -> str:
+    """Name a class so that another process with the same code names it alike."""
+    return f"{one.__module__}.{one.__qualname__}"
 
 
 def _is_between(value: object, least: float, most: float) -> bool:

@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from perdure.model.execution import Execution
 from perdure.model.provenance import Actor, describe_stop
+from perdure.model.queue_task import EnqueuedKind
 
 
 class CreateExecution(msgspec.Struct, frozen=True, tag=True):
@@ -177,21 +178,6 @@ class Broadcast(msgspec.Struct, frozen=True, tag=True):
     now: int
 
 
-class Publish(msgspec.Struct, frozen=True, tag=True):
-    """Put one item on a stream of an execution. Nobody is woken, and it is never unread.
-
-    Refused with `lease_lost` unless the execution is owned under `epoch`; what the same transition
-    gives up or ends still counts as owned. Result: the number of the item, from 1.
-    """
-
-    eid: UUID
-    epoch: int
-    stream: str
-    payload: bytes
-    sent_by: Actor
-    now: int
-
-
 class Announce(msgspec.Struct, frozen=True, tag=True):
     """Append ``announce.{kind}`` to the control log. Result: the position of the entry."""
 
@@ -203,16 +189,142 @@ class Announce(msgspec.Struct, frozen=True, tag=True):
     now: int
 
 
+class Publish(msgspec.Struct, frozen=True, tag=True):
+    """Add an item (JSON) to a stream of an execution; nobody is woken.
+
+    Refused with `lease_lost` if the execution was acquired or closed since `epoch`; without an
+    epoch a command beside it is the guard. Result: the number of the item, from 1.
+    """
+
+    eid: UUID
+    epoch: int | None
+    stream: str
+    payload: bytes
+    sent_by: Actor
+    now: int
+
+
 class Claim(msgspec.Struct, frozen=True, tag=True):
     """Keep a value (JSON) under a key unless the key is taken.
 
-    Result: JSON, ``[won, value]``: whether this command took the key, and the value kept under it.
+    With `only_first` it is refused as `claimed` if the key is taken, by whomever; the detail is the
+    value kept under it. Result: JSON, ``[won, value]``: whether this command took the key, and the
+    value kept under it.
     """
 
     key: str
     eid: UUID
     value: bytes
     now: int
+    only_first: bool = False
+
+
+class Enqueue(msgspec.Struct, frozen=True, tag=True):
+    """Enqueue a task for a frame of an open execution, unless its id is on that queue already.
+
+    A `run_step` names its step in `step`. The control log gets ``task.enqueued``. Result: the id
+    of the task.
+    """
+
+    eid: UUID
+    epoch: int
+    fid: str
+    kind: EnqueuedKind
+    key: str
+    queue: str
+    payload: bytes
+    now: int
+    step: str = ""
+
+
+class Withdraw(msgspec.Struct, frozen=True, tag=True):
+    """Remove a task from a queue, whoever holds it. Result: whether it was there."""
+
+    queue: str
+    task_id: str
+
+
+class Tell(msgspec.Struct, frozen=True, tag=True):
+    """Tell a frame of an execution what it waits for, on the channel of its own, and wake it.
+
+    Nothing happens if the execution has ended.
+    """
+
+    eid: UUID
+    fid: str
+    payload: bytes
+    sent_by: Actor
+    now: int
+
+
+class DequeueDelegated(msgspec.Struct, frozen=True, tag=True):
+    """Lease the next delegated task of the first queue that has one ready.
+
+    The lease lasts while it is renewed every `ttl` seconds. Result: JSON of a
+    `LeasedTask`, or ``None``.
+    """
+
+    queues: tuple[str, ...]
+    holder: str
+    ttl: float
+    now: int
+
+
+class DequeueSteps(msgspec.Struct, frozen=True, tag=True):
+    """Lease up to `limit` ready tasks that run one of the `steps`, in the order of the queues.
+
+    The lease lasts as long as the session that holds it. Result: JSON of
+    a list of `LeasedTask`.
+    """
+
+    queues: tuple[str, ...]
+    steps: tuple[str, ...]
+    session: int
+    limit: int
+    now: int
+
+
+class RenewTask(msgspec.Struct, frozen=True, tag=True):
+    """Renew the lease of a task, and keep a state (JSON) in it if one is given.
+
+    Refused with `not_holder` if it is held otherwise, or is gone. Result: whether its holder is
+    asked to stop.
+    """
+
+    task: int
+    holder: str
+    epoch: int
+    state: bytes | None
+    now: int
+
+
+class AckTask(msgspec.Struct, frozen=True, tag=True):
+    """Remove a task that is done. Refused with `not_holder` if it is held otherwise, or is gone."""
+
+    task: int
+    holder: str
+    epoch: int
+
+
+class NackTask(msgspec.Struct, frozen=True, tag=True):
+    """Return a task to its queue; nobody sees it before `not_before`, if that is given.
+
+    Refused with `not_holder` if it is held otherwise, or is gone.
+    """
+
+    task: int
+    holder: str
+    epoch: int
+    not_before: int | None
+    now: int
+
+
+class HoldTask(msgspec.Struct, frozen=True, tag=True):
+    """Guard what follows: refused with `not_holder` unless the task is held under this lease."""
+
+    task: int
+    holder: str
+    epoch: int
 
 
 class RequestCancel(msgspec.Struct, frozen=True, tag=True):
@@ -291,6 +403,18 @@ class ExpireSession(msgspec.Struct, frozen=True, tag=True):
     now: int
 
 
+class ExpireTask(msgspec.Struct, frozen=True, tag=True):
+    """Make a task visible again whose lease was not renewed.
+
+    Nothing happens unless the lease and its renewal are still these. Result: whether it expired.
+    """
+
+    task: int
+    epoch: int
+    renewal: int
+    now: int
+
+
 class RepairPending(msgspec.Struct, frozen=True, tag=True):
     """Enqueue a START for pending executions that have none (imported or damaged data).
 
@@ -310,15 +434,25 @@ Command = (
     | Release
     | Send
     | Broadcast
-    | Publish
     | Announce
+    | Publish
     | Claim
+    | Enqueue
+    | Withdraw
+    | Tell
+    | DequeueDelegated
+    | DequeueSteps
+    | RenewTask
+    | AckTask
+    | NackTask
+    | HoldTask
     | RequestCancel
     | Terminate
     | Resume
     | Migrate
     | FireTimers
     | ExpireSession
+    | ExpireTask
     | RepairPending
 )
 
@@ -326,8 +460,8 @@ Command = (
 class Transition(msgspec.Struct, frozen=True):
     """Commands that are applied together or not at all.
 
-    A guarding command (`Suspend`, `EndExecution`) stands before what it guards, so that a refusal
-    finds nothing written.
+    A guarding command (`Suspend`, `EndExecution`, `AckTask`, `HoldTask`) stands before what it
+    guards, so that a refusal finds nothing written.
     """
 
     commands: tuple[Command, ...]
@@ -353,6 +487,8 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
         "already_closed",
         "key_taken",
         "same_version",
+        "claimed",
+        "not_holder",
     ]
     detail: str | None = None
     at: int = 0

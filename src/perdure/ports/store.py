@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
+from msgspec import Raw
 
 from perdure.model.entry import PackedMessage
 from perdure.model.execution import Execution, ExecutionRow, ExecutionStatus, LeaseInfo, Page
 from perdure.model.provenance import Actor, Site
-from perdure.model.queue_task import TaskKind
-from perdure.ports.commands import Outcome, Transition
+from perdure.model.queue_task import LeasedTask, QueueDepth, QueueTask, TaskKind
+from perdure.ports.commands import CreateExecution, Outcome, Transition
 
 NOTHING_KEPT: Mapping[UUID, int] = MappingProxyType({})
 NO_CHANNELS: Mapping[str, int] = MappingProxyType({})
@@ -34,6 +35,10 @@ class Session(msgspec.Struct, frozen=True):
 
 class SessionGone(Exception):
     """The session has expired or was closed; open a new one. Nothing of the call was applied."""
+
+
+class OutOfTime(Exception):
+    """A function took longer than its transaction may; nothing of it was applied."""
 
 
 class Owned(msgspec.Struct, frozen=True):
@@ -55,6 +60,15 @@ class SessionBeat(msgspec.Struct, frozen=True):
 
     session: int
     beat: int
+    ttl: float
+
+
+class LeaseBeat(msgspec.Struct, frozen=True):
+    """The lease of a task as a sweeper sees it: its renewal, and its time to live in seconds."""
+
+    task: int
+    epoch: int
+    renewal: int
     ttl: float
 
 
@@ -201,6 +215,30 @@ class Commits(Protocol):
             SessionGone: if the session is not live.
         """
 
+    async def transact(self, run: Callable[[Any], Transition], timeout: float) -> Outcome:
+        """Let a user's function write in the transaction that applies a transition.
+
+        `run` is called, in another thread where there is one, with a connection of the database,
+        and gives the transition. It cannot end the transaction, nor change what is ours. If it
+        raises, takes longer than `timeout` seconds, or the transition is refused, nothing is
+        applied.
+
+        Raises:
+            OutOfTime: if it took too long.
+            StoreUnavailable: if the store cannot write. Nothing was applied.
+            BaseException: whatever `run` raised.
+        """
+
+    async def create_in(self, connection: object, creation: CreateExecution) -> Outcome:
+        """Create an execution in the transaction of the caller's own connection.
+
+        It exists if and only if the caller commits. A transaction is begun if none is open.
+
+        Raises:
+            InvalidArgument: if this is no connection to the database of this store, or the store
+                cannot do that. Nothing was written.
+        """
+
     async def beat(self, session: int) -> Beat:
         """Renew a session: count its beat up, and tell what it owns.
 
@@ -251,6 +289,24 @@ class Queues(Protocol):
     ) -> list[MissingWorkflow]:
         """Tell for which workflow versions outside `known` ready tasks wait on these queues."""
 
+    async def has_steps(self, queues: Sequence[str], steps: Sequence[str]) -> bool:
+        """Tell whether a task is ready on these queues that runs one of these steps."""
+
+    async def has_delegated(self, queues: Sequence[str]) -> bool:
+        """Tell whether a delegated task is ready on these queues."""
+
+    async def held(self, holder: str) -> list[LeasedTask]:
+        """List the tasks that somebody holds, oldest first."""
+
+    async def leases(self) -> list[LeaseBeat]:
+        """List the leases of tasks that are to be renewed; a sweeper watches them."""
+
+    async def queue_tasks(self, queue: str, limit: int) -> list[QueueTask]:
+        """List the tasks of a queue, ready, delayed and leased, by priority, then age."""
+
+    async def queue_depth(self, queue: str) -> QueueDepth:
+        """Count the tasks of a queue by what they are: ready, delayed or leased."""
+
 
 class Reads(Protocol):
     """Looking, without a change. Each answer is one consistent view."""
@@ -284,11 +340,11 @@ class Reads(Protocol):
         with many new messages only the first are read.
         """
 
+    async def items(self, eid: UUID, stream: str, after: int, limit: int) -> list[tuple[int, Raw]]:
+        """Read items of a stream of an execution, numbered above `after`: numbers and JSON."""
+
     async def wakes(self, eids: Sequence[UUID]) -> dict[UUID, int]:
         """Read the wake counters of executions."""
-
-    async def stream(self, eid: UUID, name: str, after: int, limit: int) -> list[PackedMessage]:
-        """Read up to `limit` items of a stream that have a number above `after`, in order."""
 
     async def lease(self, eid: UUID) -> LeaseInfo | None:
         """Tell who owns an execution."""
@@ -301,6 +357,9 @@ class Reads(Protocol):
 
     async def control(self, after: int = 0, limit: int = 1000) -> list[ControlEntry]:
         """Read the control log after a position."""
+
+    async def control_end(self) -> int:
+        """Give the position of the last entry of the control log; 0 if it is empty."""
 
     async def changed(self) -> bool:
         """Tell whether somebody else may have committed since the last call."""

@@ -1,7 +1,6 @@
 """How does one attempt of a step run? As a task, or in a thread; it reports exactly one outcome.
 
-An attempt that was dropped (timed out, abandoned, fenced) reports nothing any more, and publishes
-nothing.
+An attempt that was dropped (timed out, abandoned, fenced) reports nothing any more.
 """
 
 from __future__ import annotations
@@ -13,32 +12,31 @@ import random
 import sys
 import traceback as traceback_module
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+import msgspec
+from msgspec import Raw
 
 from perdure.errors import InvalidArgument
 from perdure.model import codec
 from perdure.model.entry import FrameFailed
 from perdure.model.ids import CHANNEL, check_name
-from perdure.model.retry import RetryPolicy
+from perdure.model.retry import NEVER_RETRIED, RetryPolicy, class_name
 from perdure.runtime.frames import StepCall
 from perdure.runtime.threads import Threads
+
+Publisher = Callable[["StepInfo", str, Raw], None]
+"""Adds an item, JSON, to a stream for an attempt; any thread may call it."""
 
 TRACEBACK_MAX = 16_384
 MESSAGE_MAX = 16_384
 
 
-Publish = Callable[[str, bytes], None]
-"""Takes an item, encoded, for a stream of the execution."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepInfo:
-    """What a running step knows of itself, and how it tells of its progress.
+class StepInfo(msgspec.Struct, frozen=True):
+    """What a running step knows of itself.
 
     Attributes:
         eid: the execution.
@@ -54,29 +52,27 @@ class StepInfo:
     attempt: int
     idempotency_key: str
     started_at: datetime
-    _publish: Publish = field(repr=False, compare=False)
+    _publish: Publisher
 
     def publish(self, stream: str, value: Any) -> None:
-        """Put one item on a stream of the execution, at least once; any thread may call it.
+        """Add an item to a stream of the execution, at least once: an attempt may be repeated.
 
-        It returns at once. The items of an attempt keep their order, and are durable before its
-        outcome. An attempt that runs again publishes again; once it has ended, or is given up, it
-        publishes nothing.
+        It returns at once. Items keep their order, and are durable before the step's outcome.
 
         Args:
-            stream: the stream's name, of the grammar of channels.
+            stream: the stream's name, of the grammar of a channel.
             value: any JSON value.
 
         Raises:
             InvalidName: if the stream's name is out of its grammar.
             NotSerializable: if the value is not JSON.
+            PayloadTooLarge: if it is too large.
 
         Example:
-            ``step_info().publish("progress", {"done": 40, "of": 100})``
+            ``for token in answer: step_info().publish("tokens", token)``
         """
         check_name("stream", stream, CHANNEL)
-        encoded = codec.encode(f"an item of stream {stream!r}", value)
-        self._publish(stream, bytes(encoded))
+        self._publish(self, stream, codec.encode(self.fid, value))
 
 
 CURRENT_STEP: ContextVar[StepInfo | None] = ContextVar("perdure_step", default=None)
@@ -108,30 +104,22 @@ class Attempt:
         dropped: whether nobody waits for its outcome any more.
     """
 
-    __slots__ = ("_finished", "_free", "_loop", "_publish", "_task", "call", "dropped", "info")
+    __slots__ = ("_finished", "_free", "_task", "call", "dropped", "info")
 
     def __init__(
-        self,
-        call: StepCall,
-        describe: Callable[[Publish], StepInfo],
-        finished: Finished,
-        free: Callable[[], None],
-        publish: Publish,
+        self, call: StepCall, info: StepInfo, finished: Finished, free: Callable[[], None]
     ) -> None:
         """Prepare an attempt.
 
         Args:
             call: what it runs.
-            describe: makes what the function can learn of it, around the way to publish.
+            info: what the function can learn of it.
             finished: receives the value or the error, on the event loop, unless it was dropped.
             free: gives its slot back, exactly once.
-            publish: receives what the function publishes, on the event loop, before the outcome.
         """
         self.call = call
-        self.info = describe(self._publish_from_anywhere)
+        self.info = info
         self.dropped = False
-        self._publish = publish
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._finished = finished
         self._free: Callable[[], None] | None = free
         self._task: asyncio.Task[None] | None = None
@@ -143,7 +131,6 @@ class Attempt:
         context: contextvars.Context,
     ) -> None:
         """Run it, in a context of its own."""
-        self._loop = loop
         context.run(CURRENT_STEP.set, self.info)
         if self.call.is_async:
             self._task = _start_task(loop, self._run_async(), context)
@@ -199,20 +186,6 @@ class Attempt:
         else:
             self._task = _start_task(loop, self._run_async(value), context)
 
-    def _publish_from_anywhere(self, stream: str, encoded: bytes) -> None:
-        """Publish on the event loop: at once there, else as soon as it turns, in order."""
-        loop = self._loop
-        assert loop is not None, "what publishes was started"  # noqa: S101 - an invariant
-        if _runs_here(loop):
-            self._publish_here(stream, encoded)
-            return
-        with suppress(RuntimeError):  # the loop is closed: nobody takes the item any more
-            loop.call_soon_threadsafe(self._publish_here, stream, encoded)
-
-    def _publish_here(self, stream: str, encoded: bytes) -> None:
-        if self._free is not None:  # else it has ended, or was dropped
-            self._publish(stream, encoded)
-
     def _report(self, value: Any, error: BaseException | None) -> None:
         self._release()
         if not self.dropped:
@@ -222,14 +195,6 @@ class Attempt:
         free, self._free = self._free, None
         if free is not None:
             free()
-
-
-def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
-    """Tell whether this thread runs this event loop right now."""
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
 
 
 if sys.version_info >= (3, 12):
@@ -255,10 +220,27 @@ def failure(
     retry: RetryPolicy, fid: str, number: int, error: BaseException, *, now: int
 ) -> FrameFailed:
     """Decide what a failed attempt means: whether another one follows, and when."""
+    again = retry.retries(error)
+    return failure_entry(retry, fid, number, describe_error(error), again=again, now=now)
+
+
+def failure_entry(
+    retry: RetryPolicy,
+    fid: str,
+    number: int,
+    error: tuple[str, str, str | None],
+    *,
+    again: bool,
+    now: int,
+) -> FrameFailed:
+    """Make the entry of a failed attempt whose error is described: class, text and traceback.
+
+    With `again` another attempt follows if one is left.
+    """
     delay = None
-    if retry.retries(error):
+    if again:
         delay = retry.delay_us(number, random.random())  # noqa: S311 - jitter, no secret
-    error_type, message, trace = describe_error(error)
+    error_type, message, trace = error
     return FrameFailed(
         now,
         fid,
@@ -269,6 +251,16 @@ def failure(
         retry_at=now + delay if delay else None,
         traceback=trace,
     )
+
+
+def is_final(error: BaseException) -> bool:
+    """Tell whether an error of this kind is never retried."""
+    return isinstance(error, NEVER_RETRIED)
+
+
+def describe_classes(error: BaseException) -> tuple[str, ...]:
+    """Name the class of an error and those above it, as `RetryPolicy` compares them elsewhere."""
+    return tuple(class_name(one) for one in type(error).__mro__[:-2])
 
 
 def describe_error(error: BaseException) -> tuple[str, str, str | None]:

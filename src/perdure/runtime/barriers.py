@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from perdure.errors import NotSerializable
+from perdure.errors import NotSerializable, PayloadTooLarge
 from perdure.model import codec
 from perdure.model.entry import (
     ExecutionCancelled,
@@ -20,6 +20,7 @@ from perdure.ports.commands import EndExecution, Suspend, Timer, stopped
 from perdure.ports.store import CancelRequest
 from perdure.runtime.attempt import describe_error
 from perdure.runtime.journal import Barrier
+from perdure.runtime.values import Values
 from perdure.runtime.waits import Waits
 
 OPERATOR = "operator"
@@ -74,17 +75,18 @@ def end(
     eid: UUID,
     epoch: int,
     workflow: str,
-    value: Any,
-    error: BaseException | None,
+    given: tuple[Any, BaseException | None],
+    values: Values,
     *,
     site: int,
     now: int,
 ) -> Barrier:
-    """Close the execution with what the function returned or raised."""
+    """Close the execution with what the function returned, or raised: the two in `given`."""
+    value, error = given
     if error is None:
         try:
-            result = codec.encode(f"the result of {workflow}", value)
-        except NotSerializable as refused:
+            result = values.encode(f"the result of {workflow}", value)
+        except (NotSerializable, PayloadTooLarge) as refused:
             error = refused
         else:
             guard = EndExecution(

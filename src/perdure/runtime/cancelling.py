@@ -71,6 +71,8 @@ class Cancelling:
             child = frame.child
             if child is not None and child.tied and frame.recorded and not frame.shielded:
                 runner.cancel_child(child, request.by, request.reason)
+            elif not frame.shielded:
+                runner.steps.detached.withdraw(frame)
 
     def deliver(self) -> None:
         """Raise `Cancelled` in every frame that is open."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perdure.errors import InvalidArgument
+from perdure.runtime.values import MIB, PayloadCodec, Values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,11 @@ class EngineConfig:
         max_recoveries: how often an execution is recovered without an outcome in between before it
             is parked for an operator.
         drain: seconds that a stopping worker gives running attempts to finish; 0 stops at once.
+        payload_warn: bytes of JSON above which a value is warned of, with what it belongs to;
+            ``None`` never warns.
+        payload_max: bytes of JSON above which a value is refused.
+        codec: what encodes and decodes the bytes of arguments, values and messages on their way
+            to the store and back, see `PayloadCodec`; ``None`` stores plain JSON.
 
     Raises:
         InvalidArgument: if a value is out of range.
@@ -28,6 +34,9 @@ class EngineConfig:
     warm_executions: int = 1_000
     max_recoveries: int = 10
     drain: float = 30.0
+    payload_warn: int | None = MIB
+    payload_max: int = 16 * MIB
+    codec: PayloadCodec | None = None
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
@@ -47,3 +56,21 @@ class EngineConfig:
         if not 0 <= self.drain < float("inf"):
             message = f"drain is {self.drain!r}; it is a number of seconds from 0"
             raise InvalidArgument(message)
+        self._check_payloads()
+
+    def _check_payloads(self) -> None:
+        for name in ("payload_warn", "payload_max"):
+            value = getattr(self, name)
+            if value is None and name == "payload_warn":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                message = f"{name} is {value!r}; it is a whole number of bytes from 1"
+                raise InvalidArgument(message)
+        methods = (getattr(self.codec, name, None) for name in ("encode", "decode"))
+        if self.codec is not None and not all(map(callable, methods)):
+            message = f"codec is {self.codec!r}; give an object with encode and decode"
+            raise InvalidArgument(message)
+
+    def values(self) -> Values:
+        """Make what encodes and decodes values by these settings."""
+        return Values(self.payload_warn, self.payload_max, self.codec)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from typing import Any, cast
 from uuid import UUID
 
@@ -22,13 +22,9 @@ from perdure.errors import (
     UnknownExecution,
     WaitTimeout,
 )
-from perdure.model.entry import Entry
 from perdure.model.execution import (
     ExecutionRow,
     ExecutionStatus,
-    FrameNode,
-    LeaseInfo,
-    Page,
     StartOptions,
     StartResult,
 )
@@ -36,17 +32,20 @@ from perdure.model.ids import parse_eid
 from perdure.model.instants import duration_us
 from perdure.model.provenance import Actor, Site
 from perdure.ports.clock import Clock, now_us
-from perdure.ports.commands import CreateExecution, Refused
-from perdure.ports.store import Committed, Store, StoreInfo
-from perdure.runtime import requests, streams
+from perdure.ports.commands import CreateExecution, Outcome, Refused
+from perdure.ports.projection import Projection
+from perdure.ports.store import Committed, Store
+from perdure.runtime import requests
 from perdure.runtime.alarms import Alarms
 from perdure.runtime.changes import Changes
 from perdure.runtime.committer import Committer
 from perdure.runtime.config import EngineConfig
-from perdure.runtime.history import EntryReader, frame_tree
+from perdure.runtime.consumer import Consumer
 from perdure.runtime.operators import Operators
+from perdure.runtime.queues import Queues
 from perdure.runtime.registry import Registry
 from perdure.runtime.requests import ENGINE
+from perdure.runtime.reviews import Reviews
 from perdure.runtime.worker import Worker
 
 WorkflowRef = Callable[..., Any] | str
@@ -56,16 +55,27 @@ class Engine(Operators):
     """Starts, watches and steers executions. Made by ``perdure.open``."""
 
     def __init__(
-        self, store: Store, registry: Registry, *, config: EngineConfig, site: Site, clock: Clock
+        self,
+        store: Store,
+        registry: Registry,
+        *,
+        projection: Projection,
+        config: EngineConfig,
+        site: Site,
+        clock: Clock,
     ) -> None:
         """Make an engine over an open store; ``perdure.open`` does that and closes it again."""
         self.store = store
+        self.projection = projection
         self.registry = registry
         self.config = config
+        self.values = config.values()
         self.site = site
         self.clock = clock
         self.committer = Committer(store, clock, site, self._stirred)
         self.alarms = Alarms(clock)
+        self.reviews = Reviews(self)
+        self.queues = Queues(self)
         self._workers: list[Worker] = []
         self._changes = Changes(store, clock, self._look_around)
         self.committer.start()
@@ -73,12 +83,13 @@ class Engine(Operators):
     # -- life --------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Stop the workers, write what waits, and close the store."""
+        """Stop the workers, write what waits, and close the projection and the store."""
         for worker in list(self._workers):
             await worker.drain()
         await self._changes.stop()
         await self.committer.stop()
         self.alarms.close()
+        await self.projection.close()
         await self.store.close()
 
     def worker(
@@ -112,6 +123,31 @@ class Engine(Operators):
             worker_id=worker_id,
         )
 
+    def consumer(
+        self, queues: Sequence[str], *, holder: str, ttl: timedelta | float = 300
+    ) -> Consumer:
+        """Make a consumer of delegated tasks.
+
+        Args:
+            queues: the queues it takes tasks from, in this order.
+            holder: under which id it holds tasks; one that stays the same over restarts lets it
+                attach to what it held.
+            ttl: how long a lease lasts without a renewal, a timedelta or seconds.
+
+        Raises:
+            InvalidArgument: if a value is out of range.
+
+        Example:
+            ``await engine.consumer(["agents"], holder="agent-1").run(answer)``
+        """
+        self._changes.start()
+        seconds = duration_us("ttl", ttl, allow_zero=False) / 1e6
+        return Consumer(self, queues, holder=holder, ttl=seconds)
+
+    def next_change(self) -> asyncio.Future[None]:
+        """Give a future that is done when something is written after this call."""
+        return self._changes.next()
+
     def attach(self, worker: Worker) -> None:
         """Count a worker among those that are told of changes."""
         self._workers.append(worker)
@@ -134,6 +170,7 @@ class Engine(Operators):
         queue: str | None = None,
         options: StartOptions | None = None,
         version: str | None = None,
+        connection: object = None,
         by: Actor = ENGINE,
         **kwargs: Any,
     ) -> UUID:
@@ -147,6 +184,8 @@ class Engine(Operators):
             queue: the queue it stands on, if not the workflow's own.
             options: priority, tags, baggage, and when it may start.
             version: the version to run; the one registered last by default.
+            connection: a connection of your own to the store's database: the execution is created
+                in its transaction, and exists if and only if you commit.
             by: who starts it.
             **kwargs: the function's keyword arguments.
 
@@ -161,7 +200,15 @@ class Engine(Operators):
             ``eid = await engine.start(invoice_approval, "INV-7", key="invoice:7")``
         """
         result = await self.start_result(
-            workflow, *args, key=key, queue=queue, options=options, version=version, by=by, **kwargs
+            workflow,
+            *args,
+            key=key,
+            queue=queue,
+            options=options,
+            version=version,
+            connection=connection,
+            by=by,
+            **kwargs,
         )
         return result.eid
 
@@ -174,6 +221,7 @@ class Engine(Operators):
         queue: str | None = None,
         options: StartOptions | None = None,
         version: str | None = None,
+        connection: object = None,
         by: Actor = ENGINE,
         **kwargs: Any,
     ) -> StartResult:
@@ -188,8 +236,11 @@ class Engine(Operators):
             options=options,
             by=by,
             now=now_us(self.clock),
+            values=self.values,
         )
-        return (await self._create([created]))[0]
+        if connection is None:
+            return (await self._create([created]))[0]
+        return _started(created, await self.store.create_in(connection, created))
 
     async def start_many(
         self,
@@ -236,6 +287,7 @@ class Engine(Operators):
                 options=options,
                 by=by,
                 now=now_us(self.clock),
+                values=self.values,
             )
             for args, key in zip(every, keys or itertools.repeat(None, len(every)), strict=True)
         ]
@@ -248,9 +300,7 @@ class Engine(Operators):
         for creation, outcome in zip(creations, outcomes, strict=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-            if isinstance(outcome, Refused):
-                raise requests.key_taken(creation, outcome)
-            results.append(StartResult(*cast("tuple[UUID, bool]", outcome.results[0])))
+            results.append(_started(creation, outcome))
         return results
 
     # -- wait --------------------------------------------------------------------------------
@@ -273,7 +323,7 @@ class Engine(Operators):
         """
         row = await self.wait(eid, timeout=timeout)
         if row.error is None:
-            return row.result
+            return self.values.shown(f"the result of execution {row.eid}", row.result)
         if row.status is ExecutionStatus.CANCELLED:
             raise ExecutionCancelled(row.eid, row.error.message)
         if row.status is ExecutionStatus.TERMINATED:
@@ -296,7 +346,7 @@ class Engine(Operators):
             left = None if seconds is None else seconds - (self.clock.monotonic() - begun)
             row = await self._wait_for_end(eid, left, WaitTimeout(eid, seconds or 0))
             if row.continued_as is None:
-                return row
+                return self.values.row(row)
             eid = row.continued_as
 
     async def _wait_for_end(
@@ -322,154 +372,6 @@ class Engine(Operators):
             raise UnknownExecution(eid)
         return row
 
-    # -- look --------------------------------------------------------------------------------
-
-    async def status(self, eid: UUID | str) -> ExecutionStatus:
-        """Tell where an execution is.
-
-        Raises:
-            UnknownExecution: if there is none with this id.
-        """
-        return (await self.execution(eid)).status
-
-    async def execution(self, eid: UUID | str, *, follow: bool = True) -> ExecutionRow:
-        """Read an execution as it is now.
-
-        Args:
-            eid: the execution.
-            follow: whether to read the one that it continues as, if there is one.
-
-        Raises:
-            UnknownExecution: if there is none with this id.
-        """
-        eid = parse_eid(eid)
-        if follow:
-            return await self._latest(eid)
-        row = await self.store.execution(eid)
-        if row is None:
-            raise UnknownExecution(eid)
-        return row
-
-    async def executions(
-        self,
-        *,
-        status: ExecutionStatus | str | Iterable[ExecutionStatus | str] | None = None,
-        workflow: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        text: str | None = None,
-        parent: UUID | str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> Page[ExecutionRow]:
-        """List executions, newest first.
-
-        Args:
-            status: one status or several.
-            workflow: the name of the workflow.
-            tags: tags that all must be there, with these values.
-            text: a part of the workflow's name, the dispatch key, or a tag's value.
-            parent: the execution whose children they are.
-            since: created at or after this aware instant.
-            until: created before this aware instant.
-            limit: at most so many, between 1 and 500.
-            cursor: where the page before ended.
-
-        Raises:
-            InvalidArgument: if a value is out of range.
-        """
-        query = requests.query(
-            status=status,
-            workflow=workflow,
-            tags=tags,
-            text=text,
-            parent=parent,
-            since=since,
-            until=until,
-            limit=limit,
-            cursor=cursor,
-        )
-        return await self.store.executions(query)
-
-    async def journal(self, eid: UUID | str, *, after: int = 0) -> list[Entry]:
-        """Read the journal of an execution: its entries numbered above `after`.
-
-        Raises:
-            UnknownExecution: if there is none with this id.
-        """
-        row = await self.execution(eid, follow=False)
-        entries = await self._read_entries(EntryReader(row), row.eid, 0)
-        return [entry for entry in entries if entry.seq > after]
-
-    async def _read_entries(self, reader: EntryReader, eid: UUID, after: int) -> list[Entry]:
-        rows = await self.store.journal(eid, after)
-        return reader.read(rows, await self.store.sites(sorted({row.site for row in rows})))
-
-    async def frames(self, eid: UUID | str) -> FrameNode:
-        """Read the tree of the frames of an execution.
-
-        Raises:
-            UnknownExecution: if there is none with this id.
-        """
-        row = await self.execution(eid, follow=False)
-        return frame_tree(row, await self.store.journal(row.eid))
-
-    async def lease(self, eid: UUID | str) -> LeaseInfo:
-        """Tell who owns an execution.
-
-        Raises:
-            UnknownExecution: if there is none with this id.
-        """
-        eid = parse_eid(eid)
-        lease = await self.store.lease(eid)
-        if lease is None:
-            raise UnknownExecution(eid)
-        return lease
-
-    async def watch(self, eid: UUID | str, *, after: int = 0) -> AsyncIterator[Entry]:
-        """Give the entries of an execution as they commit, until it has ended.
-
-        Args:
-            eid: the execution.
-            after: begin behind the entry of this number.
-
-        Raises:
-            UnknownExecution: if there is none with this id.
-        """
-        self._changes.start()
-        reader = EntryReader(await self.execution(eid, follow=False))
-        last = 0
-        while True:
-            changed = self._changes.next()
-            row = await self.execution(eid, follow=False)
-            for entry in await self._read_entries(reader, row.eid, last):
-                last = entry.seq
-                if entry.seq > after:
-                    yield entry
-            if row.status.terminal:
-                return
-            await changed
-
-    def stream(self, eid: UUID | str, name: str, *, after: int = 0) -> AsyncIterator[Any]:
-        """Give the items of a stream in order, as they commit, until the execution has ended.
-
-        Args:
-            eid: the execution.
-            name: the stream's name.
-            after: leave out so many items at the beginning.
-
-        Raises:
-            InvalidName: at once, if `name` is out of the grammar of channels.
-            InvalidArgument: at once, if `after` is negative.
-            UnknownExecution: at the first item, if there is no execution with this id.
-        """
-        return streams.read(self, self._changes, parse_eid(eid), name, after)
-
-    async def store_info(self) -> StoreInfo:
-        """Tell what the store is and holds."""
-        return await self.store.info()
-
     # -- what workers, the committer and the store tell --------------------------------------
 
     def acquired(self) -> None:
@@ -484,6 +386,12 @@ class Engine(Operators):
     async def _look_around(self) -> None:
         for worker in list(self._workers):
             await worker.look_around()
+
+
+def _started(creation: CreateExecution, outcome: Outcome) -> StartResult:
+    if isinstance(outcome, Refused):
+        raise requests.key_taken(creation, outcome)
+    return StartResult(*cast("tuple[UUID, bool]", outcome.results[0]))
 
 
 def _fail(future: asyncio.Future[ExecutionRow | None], error: PerdureError) -> None:

@@ -7,10 +7,10 @@ fork keeps the frames that had their outcome before the cut, and all others run 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec import Raw
 
 from perdure.errors import InvalidArgument, UnknownFrame
 from perdure.model import codec
@@ -32,7 +32,7 @@ from perdure.runtime.recorded import ANY_ARGUMENTS, read_child
 
 
 def forked(
-    origin: UUID, entries: Sequence[AnyEntry], fid: str, overrides: Mapping[str, Any], now: int
+    origin: UUID, entries: Sequence[AnyEntry], fid: str, overrides: Mapping[str, Raw], now: int
 ) -> list[KnownEntry]:
     """Give the journal of a fork: what `entries` hold before the frame `fid` began.
 
@@ -40,13 +40,12 @@ def forked(
         origin: the execution that is forked.
         entries: its journal.
         fid: the frame that runs again, with all that followed; ``root`` keeps nothing.
-        overrides: values by frame id: these steps have them as their memo.
+        overrides: encoded values by frame id: these steps have them as their memo.
         now: the instant, in microseconds.
 
     Raises:
         UnknownFrame: if the journal holds no such frame.
         InvalidArgument: if a frame in `overrides` is no step.
-        NotSerializable: if a value is not JSON.
     """
     cut = 0 if fid == ROOT else _begin_of(origin, entries, fid)
     kept = _ended(entries[:cut])
@@ -58,8 +57,9 @@ def forked(
             raise InvalidArgument(message)
         kept = [entry for entry in kept if not _belongs(entry, {step})]
         given.append(msgspec.structs.replace(started, at=now, attempt=1, digest=ANY_ARGUMENTS))
-        given.append(FrameCompleted(now, step, 1, codec.encode(step, value)))
-    return [ExecutionForked(now, str(origin), fid, dict(overrides)), *kept, *given]
+        given.append(FrameCompleted(now, step, 1, value))
+    shown = {step: codec.decode(value) for step, value in overrides.items()}
+    return [ExecutionForked(now, str(origin), fid, shown), *kept, *given]
 
 
 def retried(origin: UUID, entries: Sequence[AnyEntry], now: int) -> list[KnownEntry]:

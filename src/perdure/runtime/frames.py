@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perdure.model.retry import RetryPolicy
     from perdure.ports.commands import Command, CreateExecution
     from perdure.runtime.attempt import Attempt
+    from perdure.runtime.transactions import InTransaction
 
 T = TypeVar("T")
 
@@ -92,7 +93,8 @@ class Frame(Pending[T]):
         call: what a step runs.
         effect: makes the command of a step that is an effect of the engine, at an instant.
         child: what a child frame starts.
-        channel: the key of the channel that a receive or a child waits on, or ``""``.
+        channel: the key of the channel that a receive, a child or a detached step waits on, or
+            ``""``.
         shielded: whether a cancel does not concern it.
         attempt: the attempt that runs now, if any.
         message: the message that a receive has consumed, or ``None``.
@@ -146,9 +148,9 @@ class Frame(Pending[T]):
 
 
 class StepCall:
-    """What one step runs, and under which policy."""
+    """What one step runs, under which policy, and where if not in a slot of its worker."""
 
-    __slots__ = ("args", "function", "is_async", "kwargs", "retry", "timeout_us")
+    __slots__ = ("args", "function", "is_async", "kwargs", "place", "retry", "timeout_us")
 
     def __init__(
         self,
@@ -159,6 +161,7 @@ class StepCall:
         is_async: bool,
         retry: RetryPolicy,
         timeout_us: int | None,
+        place: Detached | InTransaction | None = None,
     ) -> None:
         self.function = function
         self.args = args
@@ -166,6 +169,18 @@ class StepCall:
         self.is_async = is_async
         self.retry = retry
         self.timeout_us = timeout_us
+        self.place = place
+
+
+class Detached:
+    """Where a step runs that another worker runs: its queue, its registered name, its arguments."""
+
+    __slots__ = ("args", "queue", "step")
+
+    def __init__(self, queue: str, step: str, args: Raw) -> None:
+        self.queue = queue
+        self.step = step
+        self.args = args
 
 
 class ChildCall:

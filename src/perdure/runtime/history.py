@@ -33,13 +33,16 @@ from perdure.model.memo import WAITING_KINDS
 from perdure.model.provenance import Actor, Code, Provenance, Site
 from perdure.ports.store import JournalRow
 from perdure.runtime.recorded import read_child
+from perdure.runtime.values import Values
 
 
 class EntryReader:
     """Makes public entries of the rows of one journal, which it is given in order."""
 
-    def __init__(self, row: ExecutionRow) -> None:
+    def __init__(self, row: ExecutionRow, values: Values) -> None:
         """Begin at the start of the journal of `row`."""
+        self._values = values
+        self._eid = row.eid
         self._workflow = row.workflow
         self._version = row.version
         self._begun = False
@@ -79,10 +82,10 @@ class EntryReader:
             attempt,
             at,
         )
-        facts = payload(packed)
+        facts: dict[str, Any] = self._values.show(payload(packed))
         if kind == "execution.resumed":
             facts["epoch"] = epoch
-        return Entry(seq, kind, fid, at, attempt, epoch, facts, provenance)
+        return Entry(seq, kind, fid, at, attempt, epoch, facts, provenance, self._eid)
 
 
 _STOPPED = (ExecutionStatus.CANCELLED, ExecutionStatus.TERMINATED)
@@ -102,6 +105,7 @@ class _Node:
         self.waits_on: str | None = None
         self.value: Any = None
         self.error: ErrorInfo | None = None
+        self.worker_id: str | None = None
         self.children: list[_Node] = []
 
     def close(self, status: str, at: int) -> None:
@@ -124,11 +128,17 @@ class _Node:
             waits_on=self.waits_on,
             value=self.value,
             error=self.error,
+            worker_id=self.worker_id,
             children=tuple(child.freeze() for child in self.children),
         )
 
 
-def frame_tree(row: ExecutionRow, rows: Sequence[JournalRow]) -> FrameNode:
+def frame_tree(
+    row: ExecutionRow,
+    rows: Sequence[JournalRow],
+    sites: Mapping[int, Site],
+    values: Values,
+) -> FrameNode:
     """Give the tree of the frames of an execution, its root frame first."""
     root = _Node(ROOT, "root", row.workflow)
     root.status = row.status.value
@@ -140,17 +150,23 @@ def frame_tree(row: ExecutionRow, rows: Sequence[JournalRow]) -> FrameNode:
     for journal_row in rows:
         for packed in unpack(journal_row.body):
             if isinstance(packed, FrameEntry):
-                _read(nodes, packed)
+                node = _read(nodes, packed)
+                site = sites.get(journal_row.site)
+                if isinstance(packed, FrameStarted) and node.kind == "step" and site is not None:
+                    node.worker_id = site.worker_id
             elif isinstance(packed, ExecutionCompleted | ExecutionFailed):
                 root.ended_at = from_us(packed.at)
     if row.status.terminal:
         left = row.status if row.status in _STOPPED else "abandoned"
         for node in nodes.values():
-            node.leave(str(left), row.ended_at)
+            # A child may have been started to live on; the journal does not say.
+            node.leave("abandoned" if node.kind == "child" else str(left), row.ended_at)
+    for node in nodes.values():
+        node.value = values.show(node.value)
     return root.freeze()
 
 
-def _read(nodes: dict[str, _Node], packed: FrameEntry) -> None:
+def _read(nodes: dict[str, _Node], packed: FrameEntry) -> _Node:
     fid, at = packed.fid, from_us(packed.at)
     node = nodes.get(fid)
     if node is None:
@@ -160,6 +176,7 @@ def _read(nodes: dict[str, _Node], packed: FrameEntry) -> None:
         node.started_at = at
         nodes.get(fid.rpartition("/")[0], nodes[ROOT]).children.append(node)
     _READERS[type(packed)](node, packed)
+    return node
 
 
 def _started(node: _Node, packed: FrameStarted) -> None:
@@ -184,11 +201,15 @@ def _failed(node: _Node, packed: FrameFailed) -> None:
 
 def _suspended(node: _Node, packed: FrameSuspended) -> None:
     node.status, node.waits_on = "waiting", packed.on
+    if packed.on.startswith("step:"):
+        node.worker_id = None  # another worker is to run it
 
 
 def _fulfilled(node: _Node, packed: FrameFulfilled) -> None:
     if node.kind not in WAITING_KINDS:  # the delay of a retry is over
         node.status, node.waits_on = "running", None
+        if packed.message is not None:
+            node.worker_id = packed.message.sent_by.id
         return
     if node.kind == "child" and packed.message is not None:
         ended = read_child(packed.message)

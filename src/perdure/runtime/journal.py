@@ -116,7 +116,7 @@ class OwnedJournal:
     @property
     def waiting(self) -> bool:
         """Whether something waits to be handed over."""
-        return bool(self._entries or self._commands)
+        return bool(self._entries)
 
     def append(self, entry: KnownEntry) -> int:
         """Append an entry and return its number; it is durable with the next transition."""
@@ -150,7 +150,7 @@ class OwnedJournal:
     def hand_over(self, barrier: Barrier | None, site: int) -> Transition | None:
         """Make one transition of all that waits; ``None`` if nothing does."""
         entries, effects = self._entries, self._effects
-        if not self.waiting and barrier is None:
+        if not entries and not self._commands and barrier is None:
             return None
         commands: list[Command] = [] if barrier is None else [barrier.guard]
         first = self._next_seq - len(entries)
@@ -182,6 +182,37 @@ class OwnedJournal:
         for effect, result in zip(handed.effects, results, strict=False):
             memo = Raw(result) if isinstance(result, bytes) else codec.encode("an effect", result)
             effect.delivery.value = (effect.frame.decoder or codec.decode)(memo)
+
+    @property
+    def settled_all(self) -> bool:
+        """Whether everything that was appended is durable."""
+        return self.handed is None and not self._entries and not self._commands
+
+    def reserve(self) -> int:
+        """Keep the next two numbers for a transaction, which counts as handed over."""
+        first = self._next_seq
+        self._next_seq = first + 2
+        self.handed = Handed(first, [], [], [], None)
+        return first
+
+    def settled_reserved(self) -> None:
+        """The entries with the reserved numbers are durable."""
+        handed, self.handed = self.handed, None
+        if handed is not None:
+            self.durable_seq = handed.first_seq + 1
+
+    def fill_reserved(
+        self, entries: list[KnownEntry], frame: Frame[Any], error: BaseException | None
+    ) -> None:
+        """Nothing was written: append these two entries under the reserved numbers.
+
+        An `error` is delivered to the frame when they are durable.
+        """
+        handed, self.handed = self.handed, None
+        if handed is not None:
+            self._entries = entries + self._entries
+            if error is not None:
+                self._deliveries.appendleft(Delivery(handed.first_seq + 1, frame, None, error))
 
     def take_back(self) -> None:
         """What was handed over was refused: hand its entries over again, without a barrier."""

@@ -29,11 +29,12 @@ from perdure.ports.commands import (
     Refused,
     RequestCancel,
     Resume,
+    Send,
     Terminate,
 )
-from perdure.ports.store import Store
 from perdure.runtime import forking, requests
 from perdure.runtime.committer import Committer
+from perdure.runtime.looking import Looking
 from perdure.runtime.registry import Registry
 from perdure.runtime.requests import ENGINE
 
@@ -52,10 +53,9 @@ class Filter(TypedDict, total=False):
     until: datetime
 
 
-class Operators:
+class Operators(Looking):
     """The part of an engine that steers executions."""
 
-    store: Store
     registry: Registry
     clock: Clock
     committer: Committer
@@ -202,7 +202,8 @@ class Operators:
             message = f"overrides is {overrides!r}; it maps frame ids to values"
             raise InvalidArgument(message)
         entries = await self._entries(eid)
-        return await self._copy(row, forking.forked(eid, entries, fid, given, self._now()), by)
+        sealed = {step: self.values.encode(step, value) for step, value in given.items()}
+        return await self._copy(row, forking.forked(eid, entries, fid, sealed, self._now()), by)
 
     async def signal(
         self,
@@ -230,11 +231,44 @@ class Operators:
         """
         eid = parse_eid(eid)
         send = requests.message(
-            eid, channel, payload, correlation=correlation, by=by, now=self._now()
+            eid,
+            channel,
+            payload,
+            correlation=correlation,
+            by=by,
+            now=self._now(),
+            values=self.values,
         )
+        return await self._send(send)
+
+    async def deliver(
+        self, eid: UUID | str, channel: str, payload: Any, *, by: Actor = ENGINE
+    ) -> int:
+        """Send the answer to a task that an execution has enqueued, and return its number.
+
+        The first answer counts; whoever waits for it takes no other one.
+
+        Args:
+            eid: the execution.
+            channel: the reply channel of the task, see ``DelegateTask.reply_channel``.
+            payload: any JSON value.
+            by: who answers.
+
+        Raises:
+            UnknownExecution: if there is none with this id.
+            AlreadyClosed: if it has ended; nothing was stored.
+            InvalidArgument: if the channel is no reply channel.
+            NotSerializable: if the payload is not JSON.
+        """
+        eid = parse_eid(eid)
+        return await self._send(
+            requests.answer(eid, channel, payload, by=by, now=self._now(), values=self.values)
+        )
+
+    async def _send(self, send: Send) -> int:
         outcome = await self.committer.apply(send)
         if isinstance(outcome, Refused):
-            raise requests.refusal(eid, outcome)
+            raise requests.refusal(send.eid, outcome)
         sequence = outcome.results[0]
         assert isinstance(sequence, int)  # noqa: S101 - the port's promise
         return sequence
@@ -254,7 +288,7 @@ class Operators:
             InvalidName: if the channel's name is out of its grammar.
             NotSerializable: if the payload is not JSON.
         """
-        encoded = requests.payload_for(channel, payload)
+        encoded = requests.payload_for(channel, payload, self.values)
         sender = requests.check_actor(by)
         outcome = await self.committer.apply(Broadcast(channel, encoded, sender, self._now()))
         return cast("int", _done(outcome).results[0])
@@ -307,13 +341,17 @@ class Operators:
 
         Raises:
             InvalidArgument: if the filter is empty.
-            UnknownWorkflow: if an execution is of a workflow whose version is not registered here.
+            UnknownWorkflow: if an execution is of a workflow whose version is not registered here;
+                then none was migrated.
         """
         check_name("workflow version", version, VERSION)
         by = requests.check_actor(by)
 
+        async for rows in self._pages(which, OPEN):
+            for workflow in {row.workflow for row in rows}:
+                self.registry.find(workflow, version)
+
         async def one(row: ExecutionRow) -> bool:
-            self.registry.find(row.workflow, version)
             try:
                 await self._migrate(row, version, by)
             except Conflict:  # it has ended meanwhile, or has this version
@@ -339,16 +377,6 @@ class Operators:
 
     def _now(self) -> int:
         return now_us(self.clock)
-
-    async def _latest(self, eid: UUID) -> ExecutionRow:
-        """Read the execution that an id means now."""
-        while True:
-            row = await self.store.execution(eid)
-            if row is None:
-                raise UnknownExecution(eid)
-            if row.continued_as is None:
-                return row
-            eid = row.continued_as
 
     async def _ask(self, eid: UUID, command: Command) -> None:
         """Apply a command whose result is the status before."""
@@ -415,7 +443,8 @@ class Operators:
     async def _pages(
         self, which: Filter, statuses: frozenset[ExecutionStatus]
     ) -> AsyncIterator[tuple[ExecutionRow, ...]]:
-        if not any(value is not None for value in which.values()):
+        # What is empty excludes nothing; an empty list of statuses excludes all.
+        if not any(value not in (None, "", {}) for value in which.values()):
             message = "the filter is empty; say which executions are meant, by workflow for example"
             raise InvalidArgument(message)
         asked: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from perdure.errors import ChildFailed, NondeterminismError, StepFailed
+from perdure.errors import ChildFailed, NondeterminismError, PayloadUnreadable, StepFailed
 from perdure.model import codec
 from perdure.model.entry import FrameFailed, FrameStarted, PackedMessage
 from perdure.model.instants import from_us
@@ -17,6 +17,7 @@ from perdure.model.memo import MemoTable
 from perdure.model.message import unpack_message
 from perdure.ports.commands import ChildOutcome
 from perdure.runtime.frames import Frame
+from perdure.runtime.values import Values
 
 ANY_ARGUMENTS = ""
 """The digest of a frame whose outcome an operator gave: it fits whatever the code passes."""
@@ -55,22 +56,26 @@ def lies_ahead(
 
 
 def outcome_of_wait(
-    frame: Frame[Any], message: PackedMessage | None
+    frame: Frame[Any], message: PackedMessage | None, values: Values
 ) -> tuple[Any, Exception | None]:
     """Give what the function gets when a wait is over: its value, or its error.
 
     That is a message or ``None``, the due instant, or what the child returned.
 
     Raises:
-        NondeterminismError: if the result of the child does not fit the annotated type any more.
+        NondeterminismError: if the result of the child does not fit the annotated type any more,
+            or the value cannot be decoded here.
     """
     if frame.kind == "receive":
-        return (None if message is None else unpack_message(message)), None
+        if message is None:
+            return None, None
+        payload = _opened(frame, message.payload, values)
+        return unpack_message(msgspec.structs.replace(message, payload=payload)), None
     if frame.child is None or message is None:
         return from_us(frame.deadline or 0), None
     ended = read_child(message)
     if ended.status == "completed":
-        return _decoded(frame, ended.value), None
+        return _decoded(frame, ended.value, values), None
     text = ended.message or ""
     return None, ChildFailed(frame.child.eid, ended.status, ended.error_type or "", text)
 
@@ -80,9 +85,17 @@ def read_child(message: PackedMessage) -> ChildOutcome:
     return _CHILD(message.payload)
 
 
-def _decoded(frame: Frame[Any], value: Raw) -> Any:
+def _opened(frame: Frame[Any], value: Raw, values: Values) -> Raw:
     try:
-        return (frame.decoder or codec.decode)(value)
+        return Raw(values.open(frame.fid, value))
+    except PayloadUnreadable as error:
+        raise NondeterminismError(frame.fid, str(error)) from error
+
+
+def _decoded(frame: Frame[Any], value: Raw, values: Values) -> Any:
+    plain = _opened(frame, value, values)
+    try:
+        return (frame.decoder or codec.decode)(plain)
     except Exception as error:
         why = f"its value does not fit the annotated type any more ({error})"
         raise NondeterminismError(frame.fid, why) from error
@@ -94,7 +107,7 @@ def message_of(table: MemoTable, fid: str) -> PackedMessage | None:
     return None if fulfilled is None else fulfilled.message
 
 
-def outcome(table: MemoTable, frame: Frame[Any]) -> tuple[Any, Exception | None]:
+def outcome(table: MemoTable, frame: Frame[Any], values: Values) -> tuple[Any, Exception | None]:
     """Give the outcome that the journal holds of a frame: its value, or its error.
 
     Raises:
@@ -103,10 +116,10 @@ def outcome(table: MemoTable, frame: Frame[Any]) -> tuple[Any, Exception | None]
     fid = frame.fid
     memo = table.memos.get(fid)
     if memo is not None:
-        return _decoded(frame, memo), None
+        return _decoded(frame, memo, values), None
     fulfilled = table.fulfilled.get(fid)
     if fulfilled is not None:
-        return outcome_of_wait(frame, fulfilled.message)
+        return outcome_of_wait(frame, fulfilled.message, values)
     return None, step_failed(table.failures[fid][-1])
 
 

@@ -1,10 +1,10 @@
-"""Which workflows does this process know? Definitions by name and version; no execution."""
+"""Which workflows and steps does this process know? Definitions by name; no execution."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Raw
@@ -14,33 +14,41 @@ from perdure.model import codec
 from perdure.model.codec import Decoder, decoder_of
 from perdure.model.ids import QUEUE, VERSION, WORKFLOW, check_name
 from perdure.runtime.code.context import Context
+from perdure.runtime.code.functions import step_function
 
 P = ParamSpec("P")
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 Function = Callable[Concatenate[Context, P], Coroutine[Any, Any, T]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Workflow:
-    """A registered workflow.
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Registered:
+    """A function that is found by its name, and called with arguments that crossed a boundary.
 
     Attributes:
         name: its name.
-        version: its version.
-        queue: the queue its executions stand on unless they are started on another.
         function: the function.
-        signature: its signature, without the context.
+        signature: its signature; of a workflow without the context.
         annotations: the types of its parameters and its result.
         decoder: decodes its result to the annotated type, or ``None`` for plain JSON.
     """
 
     name: str
-    version: str
-    queue: str
-    function: Callable[..., Coroutine[Any, Any, Any]]
+    function: Callable[..., Any]
     signature: inspect.Signature
-    annotations: dict[str, Any] = field(default_factory=dict)
-    decoder: Decoder | None = None
+    annotations: dict[str, Any]
+    decoder: Decoder | None
+
+    @property
+    def label(self) -> str:
+        """What errors call it."""
+        return f"step {self.name!r}"
+
+    @property
+    def its_arguments(self) -> str:
+        """What errors call its arguments."""
+        return f"the arguments of {self.label}"
 
     def encode_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raw:
         """Encode arguments as ``[[positional…], {"name": value…}]``.
@@ -56,20 +64,15 @@ class Workflow:
             for name, value in bound.arguments.items():
                 codec.encode(self._describe(name), value)  # the one at fault is named
             raise
-        self._read(encoded)
+        self.read_arguments(encoded)
         return encoded
 
-    def call(self, context: Context, encoded: Raw) -> Coroutine[Any, Any, Any]:
-        """Call the function with encoded arguments, decoded to their annotations.
+    def read_arguments(self, encoded: Raw) -> inspect.BoundArguments:
+        """Decode arguments to their annotations.
 
         Raises:
-            InvalidArgument: if the arguments do not fit the function any more.
+            InvalidArgument: if they do not fit the function.
         """
-        bound = self._read(encoded)
-        return self.function(context, *bound.args, **bound.kwargs)
-
-    def _read(self, encoded: Raw) -> inspect.BoundArguments:
-        """Decode arguments to their annotations."""
         args, kwargs = codec.decode(encoded)
         bound = self._bind(tuple(args), kwargs)
         for name, value in bound.arguments.items():
@@ -80,7 +83,7 @@ class Workflow:
         try:
             return self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            message = f"workflow {self.name!r} takes {self.signature}: {error}"
+            message = f"{self.label} takes {self.signature}: {error}"
             raise InvalidArgument(message) from error
 
     def _convert(self, name: str, value: Any) -> Any:
@@ -94,11 +97,45 @@ class Workflow:
         return codec.convert(where, value, annotation)
 
     def _describe(self, parameter: str) -> str:
-        return f"argument {parameter!r} of workflow {self.name!r}"
+        return f"argument {parameter!r} of {self.label}"
+
+
+class Step(Registered):
+    """A step function that any worker can run."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Workflow(Registered):
+    """A registered workflow.
+
+    Attributes:
+        version: its version.
+        queue: the queue its executions stand on unless they are started on another.
+    """
+
+    version: str
+    queue: str
+
+    @property
+    def label(self) -> str:
+        """What errors call it."""
+        return f"workflow {self.name!r}"
+
+    def call(self, context: Context, encoded: Raw) -> Coroutine[Any, Any, Any]:
+        """Call the function with encoded arguments, decoded to their annotations.
+
+        Raises:
+            InvalidArgument: if the arguments do not fit the function any more.
+        """
+        bound = self.read_arguments(encoded)
+        coroutine: Coroutine[Any, Any, Any] = self.function(context, *bound.args, **bound.kwargs)
+        return coroutine
 
 
 class Registry:
-    """The workflows that a process knows.
+    """The workflows that a process knows, and the steps that it can run for others.
 
     Example:
         ``registry = Registry()`` and ``@registry.workflow("invoice", version="1")`` above an async
@@ -110,6 +147,8 @@ class Registry:
         self._workflows: dict[tuple[str, str], Workflow] = {}
         self._latest: dict[str, Workflow] = {}
         self._by_function: dict[Callable[..., Any], Workflow] = {}
+        self._steps: dict[str, Step] = {}
+        self._step_of: dict[Callable[..., Any], Step] = {}
 
     def workflow(
         self, name: str, *, version: str, queue: str = "default"
@@ -138,13 +177,70 @@ class Registry:
             if (name, version) in self._workflows:
                 raise DuplicateRegistration(name, version)
             decoder = decoder_of(annotations["return"]) if "return" in annotations else None
-            workflow = Workflow(name, version, queue, function, signature, annotations, decoder)
+            workflow = Workflow(
+                name=name,
+                version=version,
+                queue=queue,
+                function=function,
+                signature=signature,
+                annotations=annotations,
+                decoder=decoder,
+            )
             self._workflows[name, version] = workflow
             self._latest[name] = workflow
             self._by_function[function] = workflow
             return function
 
         return register
+
+    def step(self, name: str | None = None) -> Callable[[F], F]:
+        """Register a function as a step that any worker can run. Use it as a decorator.
+
+        ``ctx.step(function, queue="gpu")`` then runs it detached: a worker that takes work from the
+        queue ``gpu``, and has the step registered, runs it.
+
+        Args:
+            name: what other workers find it by; the function's own name by default.
+
+        Returns:
+            A decorator that registers a function, sync or async, and returns it unchanged.
+
+        Raises:
+            InvalidName: if the name is out of its grammar.
+            InvalidArgument: if it is no function.
+            DuplicateRegistration: if the name is taken.
+
+        Example:
+            ``@registry.step()`` above ``def render(path: str) -> str: …``
+        """
+        if name is not None:
+            check_name("step name", name, WORKFLOW)
+
+        def register(function: F) -> F:
+            known = step_function(function)
+            chosen = check_name("step name", known.name if name is None else name, WORKFLOW)
+            if chosen in self._steps:
+                raise DuplicateRegistration(chosen)
+            step = Step(
+                name=chosen,
+                function=function,
+                signature=inspect.signature(function),
+                annotations=codec.hints_of(function),
+                decoder=known.decoder,
+            )
+            self._steps[chosen] = self._step_of[function] = step
+            return function
+
+        return register
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """The registered steps by name."""
+        return self._steps
+
+    def step_of(self, function: Callable[..., Any]) -> Step | None:
+        """Give the step that a function is registered as, or ``None``."""
+        return self._step_of.get(function) if isinstance(function, Hashable) else None
 
     @property
     def known(self) -> frozenset[tuple[str, str]]:

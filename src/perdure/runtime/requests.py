@@ -17,7 +17,6 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from perdure.errors import AlreadyClosed, Conflict, InvalidArgument, PerdureError, UnknownExecution
-from perdure.model import codec
 from perdure.model.execution import (
     Execution,
     ExecutionStatus,
@@ -31,6 +30,7 @@ from perdure.model.ids import (
     QUEUE,
     check_name,
     child_eid,
+    is_reply_channel,
     is_text,
     new_eid,
     parse_eid,
@@ -42,6 +42,7 @@ from perdure.ports.store import ExecutionQuery
 
 if TYPE_CHECKING:
     from perdure.runtime.registry import Workflow
+    from perdure.runtime.values import Values
 
 LIMIT_MAX = 500
 SEED_BYTES = 16
@@ -58,6 +59,7 @@ def creation(
     options: StartOptions | None,
     by: Actor,
     now: int,
+    values: Values,
 ) -> CreateExecution:
     """Make the command that creates an execution."""
     options = _check_options(options)
@@ -67,7 +69,7 @@ def creation(
         eid=new_eid(),
         workflow=workflow.name,
         version=workflow.version,
-        args=workflow.encode_arguments(args, dict(kwargs)),
+        args=values.seal(workflow.its_arguments, workflow.encode_arguments(args, dict(kwargs))),
         seed=secrets.token_bytes(SEED_BYTES),
         queue=workflow.queue if queue is None else check_name("queue", queue, QUEUE),
         created_by=check_actor(by),
@@ -130,20 +132,48 @@ def successor(record: Execution, encoded: Raw, *, by: Actor, now: int) -> Execut
 
 
 def message(
-    eid: UUID, channel: str, payload: object, *, correlation: str | None, by: Actor, now: int
+    eid: UUID,
+    channel: str,
+    payload: object,
+    *,
+    correlation: str | None,
+    by: Actor,
+    now: int,
+    values: Values,
 ) -> Send:
     """Make the command that sends a message."""
-    encoded = payload_for(channel, payload)
+    encoded = payload_for(channel, payload, values)
     if correlation is not None and not is_text(correlation):
         reason = f"correlation is {correlation!r}; it is a text"
         raise InvalidArgument(reason)
     return Send(eid, channel, encoded, check_actor(by), correlation, now)
 
 
-def payload_for(channel: str, payload: object) -> bytes:
+def payload_for(channel: str, payload: object, values: Values) -> bytes:
     """Check the name of a channel, and encode what is to be sent on it."""
     check_name("channel", channel, CHANNEL)
-    return bytes(codec.encode(f"the payload for channel {channel!r}", payload))
+    if is_reply_channel(channel):
+        reason = (
+            f"{channel!r} is a channel for the answer to a task; only its consumer sends on it: "
+            "use engine.deliver"
+        )
+        raise InvalidArgument(reason)
+    return bytes(values.encode(f"the payload for channel {channel!r}", payload))
+
+
+def answer(
+    eid: UUID, channel: str, payload: object, *, by: Actor, now: int, values: Values
+) -> Send:
+    """Make the command that sends the answer to a task."""
+    if not isinstance(channel, str) or not is_reply_channel(channel):
+        reason = (
+            f"{channel!r} is not a reply channel; give the reply_channel of the task, or use "
+            "engine.signal for a channel of the execution"
+        )
+        raise InvalidArgument(reason)
+    check_name("channel", channel, CHANNEL)
+    encoded = bytes(values.encode(f"the answer for channel {channel!r}", payload))
+    return Send(eid, channel, encoded, check_actor(by), None, now)
 
 
 def check_reason(reason: object) -> str | None:
@@ -152,6 +182,13 @@ def check_reason(reason: object) -> str | None:
         message = f"reason is {reason!r}; it is a text"
         raise InvalidArgument(message)
     return reason if isinstance(reason, str) else None
+
+
+def check_limit(limit: object) -> None:
+    """Refuse a limit of a list that is none, or that is too large for one answer."""
+    if not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
+        message = f"limit is {limit!r}; it is between 1 and {LIMIT_MAX}"
+        raise InvalidArgument(message)
 
 
 def query(
@@ -167,9 +204,7 @@ def query(
     cursor: str | None,
 ) -> ExecutionQuery:
     """Make the query of a list of executions."""
-    if not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
-        reason = f"limit is {limit!r}; it is between 1 and {LIMIT_MAX}"
-        raise InvalidArgument(reason)
+    check_limit(limit)
     if tags is not None and not isinstance(tags, Mapping):
         reason = f"tags is {tags!r}; it maps text to text"
         raise InvalidArgument(reason)

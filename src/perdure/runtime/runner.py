@@ -45,6 +45,7 @@ from perdure.runtime.frames import ChildCall, Continue, Frame
 from perdure.runtime.journal import Barrier, Effect, OwnedJournal
 from perdure.runtime.requests import ENGINE
 from perdure.runtime.steps import Steps
+from perdure.runtime.transactions import Transactions
 from perdure.runtime.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from perdure.model.provenance import Actor
     from perdure.ports.store import Claimed
     from perdure.runtime.registry import Registry
+    from perdure.runtime.values import Values
     from perdure.runtime.worker import Worker
 
 
@@ -74,11 +76,13 @@ class Runner:
         self.eid: UUID = claimed.record.eid
         self.registry: Registry = worker.registry
         self.actor: Actor = worker.actor
-        self.now_us = worker.now_us
+        self.values: Values = worker.values
+        self.now_us: Callable[[], int] = worker.now_us
         self.journal: OwnedJournal = OwnedJournal(claimed)
         self.table: MemoTable = self.journal.table
         self.driver: Driver = Driver(self.abandon)
         self.steps = Steps(self, worker)
+        self.transactions = Transactions(self, worker)
         self.cancelling: Cancelling = Cancelling(self)
         self.waiting = Waiting(self, worker)
         self._frames: dict[str, Frame[Any]] = {}
@@ -139,6 +143,11 @@ class Runner:
             self.driver.run()
         self._replaying = False
         self.begin_opened()
+
+    @property
+    def replays(self) -> bool:
+        """Whether the journal holds something that the function has not come to yet."""
+        return self._replaying and recorded.lies_ahead(self.table, self._passed, self._frames)
 
     def resume(self, claimed: Claimed) -> None:
         """Go on with what was kept, as `claimed` says that nobody had it meanwhile."""
@@ -203,11 +212,6 @@ class Runner:
             self.steps.gate_seq = seq
 
     @property
-    def repeats(self) -> bool:
-        """Whether the function does again what it has done: the journal holds more of it."""
-        return self._replaying and recorded.lies_ahead(self.table, self._passed, self._frames)
-
-    @property
     def over(self) -> bool:
         """Whether nothing is to start any more: the function has ended, or is not driven."""
         return not self.alive or self.driver.ended or self.driver.stopped is not None
@@ -216,6 +220,7 @@ class Runner:
     def moves(self) -> bool:
         """Whether something is under way that a cancel has to wait for."""
         waits = self.steps.running_unshielded or self.journal.undelivered
+        waits = waits or self.transactions.running
         return bool(waits or self.draining or not self._begun)
 
     @property
@@ -249,6 +254,7 @@ class Runner:
                 if frame.message is None and frame.child.tied:
                     self.cancel_child(frame.child, ENGINE, f"its frame was abandoned: {reason}")
             else:
+                self.steps.detached.withdraw(frame)
                 self.waiting.take_back(frame)
 
     def cancel_child(self, child: ChildCall, by: Actor, reason: str | None) -> None:
@@ -401,7 +407,7 @@ class Runner:
     def _deliver_recorded(self, frame: Frame[Any]) -> None:
         """Deliver the outcome that the journal holds."""
         try:
-            value, error = recorded.outcome(self.table, frame)
+            value, error = recorded.outcome(self.table, frame, self.values)
         except NondeterminismError as misfit:
             self.driver.stop(misfit)
         else:
@@ -415,6 +421,8 @@ class Runner:
             return
         if self.cancelling.request is not None:
             self.cancelling.append()
+        if self.transactions.waiting and self.transactions.begin():
+            return
         if self.journal.waiting or self.driver.ended or not self._busy():
             self._worker.committer.touch(self)
         if self.waiting.waits.frames or self.waiting.alarm is not None:
@@ -426,12 +434,13 @@ class Runner:
             self.steps.running
             or self.journal.undelivered
             or self.waiting.looking
+            or self.transactions.running
             or not self._begun
         ):
             return True
         if self.draining or self.driver.stopped is not None:
             return False
-        return self.steps.waiting
+        return self.steps.waiting or bool(self.transactions.waiting)
 
     def _barrier(self) -> Barrier | None:
         """Decide whether the next transition gives the execution up, and how."""
@@ -475,4 +484,5 @@ class Runner:
             returned = self.waiting.mailbox.returned
             return barriers.succession(eid, epoch, record, returned, site=site, now=now)
         workflow = self.record.workflow
-        return barriers.end(eid, epoch, workflow, root.value, error, site=site, now=now)
+        given = (root.value, error)
+        return barriers.end(eid, epoch, workflow, given, self.values, site=site, now=now)

@@ -18,6 +18,11 @@ class Slots:
         self._granting = False
         self._waiting: list[tuple[int, int, Start, Any]] = []
 
+    @property
+    def free(self) -> int:
+        """How many places are free and nobody waits for."""
+        return max(self._free - len(self._waiting), 0)
+
     def request(self, priority: int, start: Start, what: object) -> None:
         """Call `start` with `what` when a place is free, at once if one is.
 

@@ -5,17 +5,19 @@ Part of a runner: it appends what happens to the runner's journal, and asks the 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perdure.errors import NotSerializable, StepTimeout
+from msgspec import Raw
+
+from perdure.errors import NotSerializable, PayloadTooLarge, StepTimeout
 from perdure.model import codec
-from perdure.model.entry import FrameCompleted, FrameStarted
+from perdure.model.entry import FrameCompleted, FrameFailed, FrameStarted, PackedMessage
 from perdure.model.instants import from_us
 from perdure.ports.commands import Publish
 from perdure.runtime import recorded
-from perdure.runtime.attempt import Attempt, StepInfo, failure
-from perdure.runtime.frames import Frame, StepCall
+from perdure.runtime.attempt import Attempt, StepInfo, describe_error, failure, failure_entry
+from perdure.runtime.detached import DetachedFrames
+from perdure.runtime.frames import Detached, Frame, StepCall
 
 if TYPE_CHECKING:
     from perdure.runtime.runner import Runner
@@ -27,6 +29,7 @@ class Steps:
 
     Attributes:
         gate_seq: no attempt starts before the entry of this number is durable.
+        detached: those that other workers run.
     """
 
     def __init__(self, runner: Runner, worker: Worker) -> None:
@@ -35,10 +38,12 @@ class Steps:
         self._worker = worker
         self._journal = runner.journal
         self._key = f"{runner.eid}:"
+        self._checked_above = runner.values.checked_above
         self._running: dict[Attempt, Frame[Any]] = {}
         self._held: list[Frame[Any]] = []
         self._queued = 0
         self.gate_seq = 0
+        self.detached = DetachedFrames(runner)
 
     @property
     def running(self) -> bool:
@@ -60,11 +65,18 @@ class Steps:
         runner = self._runner
         if runner.draining or self._is_off(frame):
             return
+        call = _call_of(frame)
+        if call.place is not None:
+            if isinstance(call.place, Detached):
+                self.detached.begin(frame, call, call.place)
+            else:
+                runner.transactions.request(frame)
+            return
         if self._journal.durable_seq < self.gate_seq:
             self._held.append(frame)
             return
         self._queued += 1
-        slots = self._worker.slots_for(_call_of(frame))
+        slots = self._worker.slots_for(call)
         slots.request(runner.record.options.priority, self._start, frame)
 
     def _is_off(self, frame: Frame[Any]) -> bool:
@@ -105,9 +117,9 @@ class Steps:
         self._journal.append(
             FrameStarted(started_at, fid, number, frame.kind, frame.name, frame.digest)
         )
-        describe = partial(StepInfo, runner.eid, fid, number, self._key + fid, from_us(started_at))
-        free = worker.slots_for(call).release
-        attempt = Attempt(call, describe, self._finished, free, self._publish)
+        key = self._key + fid
+        info = StepInfo(runner.eid, fid, number, key, from_us(started_at), self._publish)
+        attempt = Attempt(call, info, self._finished, worker.slots_for(call).release)
         frame.attempt = attempt
         self._running[attempt] = frame
         if call.timeout_us is not None:
@@ -116,6 +128,19 @@ class Steps:
         worker.start_attempt(attempt)
         worker.committer.touch(runner)
         return True
+
+    def _publish(self, info: StepInfo, stream: str, value: Raw) -> None:
+        """Add an item to a stream for an attempt, with the runner's next transition."""
+        runner = self._runner
+        payload = bytes(runner.values.seal(f"an item of {info.fid}", value))
+
+        def add() -> None:
+            if runner.alive and any(attempt.info is info for attempt in self._running):
+                now, epoch = runner.now_us(), runner.epoch
+                self._journal.also(Publish(runner.eid, epoch, stream, payload, runner.actor, now))
+                self._worker.committer.touch(runner)
+
+        self._worker.on_loop(add)
 
     def _timed_out(self, attempt: Attempt, seconds: float) -> None:
         frame = self._running.get(attempt)
@@ -132,7 +157,9 @@ class Steps:
         if error is None:
             try:
                 memo, seen = codec.settle(frame.fid, value, frame.decoder)
-            except NotSerializable as refused:
+                if len(memo) > self._checked_above:
+                    memo = self._runner.values.seal(frame.fid, memo)
+            except (NotSerializable, PayloadTooLarge) as refused:
                 error = refused
             else:
                 entry = FrameCompleted(self._runner.now_us(), frame.fid, number, memo)
@@ -141,17 +168,34 @@ class Steps:
             self._failed(frame, number, error)
         self._runner.advance()
 
-    def _publish(self, stream: str, encoded: bytes) -> None:
-        """Take an item that an attempt has published; its outcome stands behind it."""
-        runner = self._runner
-        now = runner.now_us()
-        self._journal.also(Publish(runner.eid, runner.epoch, stream, encoded, runner.actor, now))
-        self._worker.committer.touch(runner)
+    def answered(self, frame: Frame[Any], message: PackedMessage) -> None:
+        """Take the outcome of an attempt that another worker has run."""
+        outcome, now = self.detached.answered(frame, message), self._runner.now_us()
+        fid, number = frame.fid, outcome.attempt
+        described = (outcome.error_type or "", outcome.message, outcome.traceback)
+        retry = _call_of(frame).retry
+        again = not outcome.final and retry.retries_classes(outcome.classes)
+        if outcome.error_type is None:
+            try:
+                seen = self._runner.values.decode(fid, outcome.value, frame.decoder)
+            except Exception as error:  # noqa: BLE001 - the annotation of the caller's own code
+                described, again = describe_error(error), False
+            else:
+                entry = FrameCompleted(now, fid, number, outcome.value)
+                self._journal.append_outcome(frame, entry, seen, None)
+                return
+        failed = failure_entry(retry, fid, number, described, again=again, now=now)
+        self._append_failure(frame, failed, None)
 
     def _failed(self, frame: Frame[Any], number: int, error: BaseException) -> None:
         retry = _call_of(frame).retry
         entry = failure(retry, frame.fid, number, error, now=self._runner.now_us())
-        frame.attempts = number
+        self._append_failure(frame, entry, error)
+
+    def _append_failure(
+        self, frame: Frame[Any], entry: FrameFailed, error: BaseException | None
+    ) -> None:
+        frame.attempts = entry.attempt
         if not entry.retryable:
             final = recorded.step_failed(entry)
             final.__cause__ = error

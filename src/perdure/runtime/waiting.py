@@ -144,6 +144,8 @@ class Waiting:
         """Say what a frame waits on, as the journal names it."""
         if frame.child is not None:
             return f"child:{frame.child.eid}"
+        if frame.kind == "step" and frame.channel:
+            return f"step:{frame.fid}"
         if not frame.channel:
             return f"timer:{frame.fid}"
         scoped = not frame.channel.startswith(GLOBAL)
@@ -164,14 +166,13 @@ class Waiting:
             return  # a look is under way that tells of its messages
         due = frame.deadline is not None and frame.deadline <= now
         if frame.kind == "step":
-            if due and not runner.draining:
-                self._retry(frame, now)
+            self._serve_step(frame, now, due=due)
             return
         message = self.mailbox.take(frame.channel) if frame.channel else None
         if message is None and not due:
             return
         try:
-            value, error = recorded.outcome_of_wait(frame, message)
+            value, error = recorded.outcome_of_wait(frame, message, runner.values)
         except NondeterminismError as misfit:
             runner.driver.stop(misfit)
             return
@@ -181,6 +182,15 @@ class Waiting:
             self._journal.also(Consume(runner.eid, frame.channel, message.seq))
         entry = FrameFulfilled(now, frame.fid, 1, frame.on, message)
         self._journal.append_outcome(frame, entry, value, error)
+
+    def _serve_step(self, frame: Frame[Any], now: int, *, due: bool) -> None:
+        """Take the outcome of a step that ran elsewhere, or try one again that has failed."""
+        if frame.channel:
+            message = self.mailbox.take(frame.channel)
+            if message is not None:
+                self._runner.steps.answered(frame, message)
+        elif due and not self._runner.draining:
+            self._retry(frame, now)
 
     def _retry(self, frame: Frame[Any], now: int) -> None:
         """The delay of a step that failed is over."""

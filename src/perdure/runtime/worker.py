@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 import itertools
 import logging
 import os
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 import msgspec
+from msgspec import Raw
 
 from perdure.errors import InvalidArgument, StoreUnavailable
 from perdure.model.ids import QUEUE, check_name, is_text
 from perdure.model.provenance import Actor
 from perdure.ports.clock import reader_us
-from perdure.ports.commands import Refused, Release
-from perdure.ports.store import Beat, Claimed, Committed, Owned, SessionGone
+from perdure.ports.commands import Refused
+from perdure.ports.store import Claimed, Committed, SessionGone
 from perdure.runtime.code.context import Context
-from perdure.runtime.heart import Heart
+from perdure.runtime.detached import DetachedSteps
 from perdure.runtime.kept import Kept
+from perdure.runtime.membership import RETRY_S, Membership
 from perdure.runtime.runner import Runner
 from perdure.runtime.slots import Slots
 from perdure.runtime.threads import Threads
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
 DEQUEUE_MAX = 200
 THREADS_MAX = min(32, 4 * (os.cpu_count() or 1))
-RETRY_S = 0.5
 MISSING_INTERVAL_S = 1.0
 LAST_WRITES_S = 5.0
 
@@ -45,14 +46,13 @@ log = logging.getLogger("perdure.worker")
 _numbers = itertools.count(1)
 
 
-class Worker:
+class Worker(Membership):
     """Runs executions. Make one with ``engine.worker()`` and use it as an async context manager.
 
     Attributes:
         worker_id: its name, which provenance shows.
         kept: the executions that it has suspended and may go on with.
-        session: the session that owns what it runs.
-        site: the interned id of where it runs.
+        detached: the steps that it runs for executions that others own.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class Worker:
         if worker_id is not None and (not is_text(worker_id) or not worker_id):
             message = f"worker_id is {worker_id!r}; it is a text that is not empty"
             raise InvalidArgument(message)
+        super().__init__()
         self._engine = engine
         self._queues = tuple(check_name("queue", queue, QUEUE) for queue in queues)
         self._max_executions = max_executions
@@ -85,29 +86,26 @@ class Worker:
         self.worker_id = worker_id or f"{host_site.host}-{host_site.pid}-{next(_numbers)}"
         self._site = msgspec.structs.replace(host_site, worker_id=self.worker_id)
         self.config = engine.config
+        self.values = engine.values
         self.clock = engine.clock
         self.now_us = reader_us(engine.clock)
         self.committer = engine.committer
         self.alarms = engine.alarms
-        self.session = 0
-        self.site = 0
         self.registry = engine.registry
         self.actor = Actor.worker(self.worker_id)
-        self._store = engine.store
+        self.store = engine.store
         self._async_slots = Slots(max_steps)
         self._thread_slots = Slots(min(max_steps, THREADS_MAX))
         self._threads = Threads()
         self._runners: dict[UUID, Runner] = {}
         self.kept = Kept(engine.config.warm_executions)
         self._begun = 0
-        self._orphans: set[tuple[UUID, int]] = set()
         self._dequeuing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop_task: asyncio.Task[None] | None = None
-        self._heart: Heart | None = None
         self._stopping = False
         self._closed = asyncio.Event()
         self._named: set[tuple[str, str]] = set()
@@ -115,7 +113,9 @@ class Worker:
         self._asks_again = False
         self._context = contextvars.copy_context()
         self._loop = asyncio.get_running_loop()
-        self.sweeper = Sweeper(self._store, self.committer, self.clock)
+        self._thread = threading.get_ident()
+        self.sweeper = Sweeper(self.store, self.committer, self.clock)
+        self.detached = DetachedSteps(self, self._queues)
         self._upkeep = upkeep
 
     # -- life --------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Worker:
         await self._open_session()
         self._engine.attach(self)
         if self.background:
-            self._loop_task = self._spawn(self._work())
+            self._loop_task = self.spawn(self._work())
             if self._upkeep:
                 self.sweeper.start()
         return self
@@ -161,14 +161,16 @@ class Worker:
         async with self._dequeuing:
             for runner in list(self._runners.values()):
                 runner.drain(at_once=self.config.drain == 0)
+            self.detached.drain(at_once=self.config.drain == 0)
         if not await self._emptied(self.config.drain):
             for runner in list(self._runners.values()):
                 runner.drain(at_once=True)
+            self.detached.drain(at_once=True)
             if not await self._emptied(LAST_WRITES_S):
                 self._lose_all()
         await self._stop_heart()
         try:
-            await self._store.close_session(self.session)
+            await self.store.close_session(self.session)
         except StoreUnavailable as unavailable:
             log.warning("the session is left to expire: %s", unavailable)
 
@@ -195,29 +197,14 @@ class Worker:
         alarm = self.alarms.after(seconds, self._empty.set)
         await self._empty.wait()
         alarm.cancel()
-        if self._runners:
+        if self.owns:
             self._empty.clear()
-        return not self._runners
+        return not self.owns
 
-    async def _open_session(self) -> None:
-        now = self.now_us()
-        opened = await self._store.open_session(self._site, self.config.session_ttl, now)
-        self.session, self.site = opened.session, opened.site
-        if self.background:
-            self._heart = Heart(
-                self._store,
-                self.clock,
-                self.session,
-                self.config.session_ttl,
-                beaten=self.beaten,
-                gone=functools.partial(self._session_gone, self.session),
-            )
-            self._heart.start()
-
-    async def _stop_heart(self) -> None:
-        heart, self._heart = self._heart, None
-        if heart is not None:
-            await heart.stop()
+    @property
+    def owns(self) -> bool:
+        """Whether it owns an execution, or runs a step for one."""
+        return bool(self._runners or self.detached.running)
 
     # -- work --------------------------------------------------------------------------------
 
@@ -242,17 +229,20 @@ class Worker:
         """Dequeue once, and begin to run what was found.
 
         Returns:
-            How many executions were acquired.
+            How many executions were acquired, and steps of others begun.
 
         Raises:
             StoreUnavailable: if the store cannot be reached.
         """
         async with self._dequeuing:
-            capacity = min(self._max_executions - len(self._runners), DEQUEUE_MAX)
-            if capacity <= 0 or self._stopping or self.session < 0:
+            if self._stopping or self.session < 0:
                 return 0
+            steps = await self.detached.take() if self.registry.steps else 0
+            capacity = min(self._max_executions - len(self._runners), DEQUEUE_MAX)
+            if capacity <= 0:
+                return steps
             try:
-                claimed = await self._store.dequeue(
+                claimed = await self.store.dequeue(
                     self.session,
                     self._queues,
                     self.registry.known,
@@ -267,9 +257,9 @@ class Worker:
                 self._begin(one)
         if claimed:
             self._engine.acquired()
-        else:
+        elif not steps:
             await self._name_missing()
-        return len(claimed)
+        return steps + len(claimed)
 
     async def run_until_idle(self) -> None:
         """Run until no task that this worker knows is ready and nothing that it owns moves."""
@@ -277,7 +267,7 @@ class Worker:
             await self._empty.wait()
             await self.committer.idle()
             begun = self._begun
-            if not await self.run_once() and self._begun == begun and not self._runners:
+            if not await self.run_once() and self._begun == begun and not self.owns:
                 return
 
     def _begin(self, claimed: Claimed) -> None:
@@ -313,14 +303,18 @@ class Worker:
                 self.alarms.after(early, self.poke)
             return
         self._asked_missing, self._asks_again = now, False
-        for missing in await self._store.missing(self._queues, self.registry.known):
+        known = self.registry.known | {(step, "") for step in self.registry.steps}
+        for missing in await self.store.missing(self._queues, known):
             pair = (missing.workflow, missing.version)
             if pair not in self._named:
                 self._named.add(pair)
+                what = (
+                    f"workflow {pair[0]!r} version {pair[1]!r}" if pair[1] else f"step {pair[0]!r}"
+                )
                 log.warning(
-                    "tasks wait for workflow %r version %r, which this worker does not know; "
-                    "they stay on their queue until a worker that has it registered comes",
-                    *pair,
+                    "tasks wait for %s, which this worker does not know; they stay on their queue "
+                    "until a worker that has it registered comes",
+                    what,
                 )
 
     # -- what the engine tells ---------------------------------------------------------------
@@ -341,6 +335,7 @@ class Worker:
                 log.info("execution %s was closed by an operator", eid)
                 runner.lose()
             self.kept.discard(eid)
+            self.detached.lose_execution(eid)
         if committed.heard:
             for runner in list(self._runners.values()):
                 runner.waiting.hear(committed.heard)
@@ -351,82 +346,10 @@ class Worker:
         waiting = [runner.eid for runner in self._runners.values() if runner.waiting.waits.frames]
         if not waiting:
             return
-        for eid, wake in (await self._store.wakes(waiting)).items():
+        for eid, wake in (await self.store.wakes(waiting)).items():
             runner = self._runners.get(eid)
             if runner is not None:
                 runner.waiting.notice(wake)
-
-    # -- the session -------------------------------------------------------------------------
-
-    async def beat_once(self) -> None:
-        """Renew the session now."""
-        try:
-            self.beaten(await self._store.beat(self.session))
-        except SessionGone:
-            await self._renew_session()
-
-    def beaten(self, beat: Beat) -> None:
-        """Compare what the session owns with what runs here."""
-        orphans: set[tuple[UUID, int]] = set()
-        for owned in beat.owned:
-            runner = self._runners.get(owned.eid)
-            if runner is not None and runner.epoch == owned.epoch:
-                runner.waiting.notice(owned.wake)
-            elif (owned.eid, owned.epoch) in self._orphans:
-                self._spawn(self._release_orphan(owned))
-            else:
-                orphans.add((owned.eid, owned.epoch))
-        self._orphans = orphans
-        held = {owned.eid for owned in beat.owned}
-        missing = [runner for runner in self._runners.values() if runner.eid not in held]
-        if missing:
-            self._spawn(self._check_missing(missing))
-
-    async def _check_missing(self, runners: list[Runner]) -> None:
-        """Lose what a beat did not show, unless it was acquired since: others have fenced it."""
-        for runner in runners:
-            try:
-                lease = await self._store.lease(runner.eid)
-            except StoreUnavailable:
-                return  # the next beat shows it again
-            if runner.alive and (lease is None or lease.epoch != runner.epoch):
-                log.warning("execution %s was taken from this worker", runner.eid)
-                runner.lose()
-
-    async def _release_orphan(self, owned: Owned) -> None:
-        """Release what two beats showed: the answer of the dequeue that acquired it was lost."""
-        async with self._dequeuing:  # unless that answer is only slow
-            runner = self._runners.get(owned.eid)
-            if runner is not None and runner.epoch == owned.epoch:
-                return
-            log.warning("releasing execution %s, which nobody runs", owned.eid)
-            now = self.now_us()
-            self.committer.apply(
-                Release(owned.eid, self.session, owned.epoch, "reconcile", now)
-            ).add_done_callback(_retrieve)
-
-    def _session_gone(self, session: int) -> None:
-        self._spawn(self._renew_session_alone(session))
-
-    async def _renew_session_alone(self, session: int) -> None:
-        async with self._dequeuing:
-            if self.session == session:  # else a dequeue has learned it first
-                await self._renew_session()
-        self.poke()
-
-    async def _renew_session(self) -> None:
-        """The session has expired: drop everything without a write, and open a new one."""
-        log.warning("worker %s: its session has expired; it opens a new one", self.worker_id)
-        self.session = -1
-        self._lose_all()
-        await self._stop_heart()
-        while not self._stopping:
-            try:
-                await self._open_session()
-            except StoreUnavailable:
-                await self.clock.sleep(RETRY_S)
-            else:
-                return
 
     # -- what a runner asks ------------------------------------------------------------------
 
@@ -437,29 +360,45 @@ class Worker:
         if workflow is None:
             message = f"workflow {record.workflow!r} version {record.version!r} is not registered"
             raise InvalidArgument(message)
-        return workflow.call(Context(runner), record.args)
+        args = Raw(self.values.open(workflow.its_arguments, record.args))
+        return workflow.call(Context(runner), args)
 
     def slots_for(self, call: StepCall) -> Slots:
         """Give the slots of the kind of step that this call is."""
         return self._async_slots if call.is_async else self._thread_slots
 
+    def slots(self, *, is_async: bool) -> Slots:
+        """Give the slots of async steps, or those of sync steps."""
+        return self._async_slots if is_async else self._thread_slots
+
     def start_attempt(self, attempt: Attempt) -> None:
         """Run an attempt in a context of its own."""
         attempt.start(self._loop, self._threads, self._context.copy())
 
+    def changed(self) -> None:
+        """Tell who watches that a transaction was written beside the committer."""
+        self._engine.acquired()
+
     def read_mail(self, runner: Runner) -> None:
         """Read what has reached an execution, and tell its runner."""
-        self._spawn(self._read_mail(runner))
+        self.spawn(self._read_mail(runner))
 
     async def _read_mail(self, runner: Runner) -> None:
         while runner.alive:
             try:
-                mail = await self._store.mail(runner.eid, runner.waiting.channels())
+                mail = await self.store.mail(runner.eid, runner.waiting.channels())
             except StoreUnavailable:  # what it waits for cannot be decided without its mail
                 await self.clock.sleep(RETRY_S)
             else:
                 runner.waiting.looked(mail)
                 return
+
+    def on_loop(self, callback: Callable[[], None]) -> None:
+        """Call something at once if this is the thread of the event loop, else soon in it."""
+        if threading.get_ident() == self._thread:
+            callback()
+        else:
+            self._loop.call_soon_threadsafe(callback)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call something on the event loop; any thread may ask."""
@@ -477,22 +416,27 @@ class Worker:
             del self._runners[runner.eid]
             if full:
                 self.poke()
-            if not self._runners:
-                self._empty.set()
+            self.check_empty()
+
+    def check_empty(self) -> None:
+        """Tell who waits for it if nothing is owned and no step of others runs any more."""
+        if not self.owns:
+            self._empty.set()
+
+    def keep_busy(self) -> None:
+        """Take notice that a step of another execution has begun."""
+        self._begun += 1
+        self._empty.clear()
 
     def _lose_all(self) -> None:
         for runner in list(self._runners.values()):
             runner.lose()
+        self.detached.lose()
         self.kept.clear()
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something in the background that ends with the worker."""
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Look at the outcome of a courtesy, so that its failure is not reported as unseen."""
-    if not future.cancelled():
-        future.exception()

@@ -14,7 +14,7 @@ from perdure.testing.contract import (
     operators,
     queues,
     reads,
-    streams,
+    tasks,
     trees,
     upkeep,
 )
@@ -27,8 +27,8 @@ STORE_CHECKS: tuple[StoreCheck, ...] = (
     *commands.CHECKS,
     *operators.CHECKS,
     *trees.CHECKS,
-    *streams.CHECKS,
     *queues.CHECKS,
+    *tasks.CHECKS,
     *upkeep.CHECKS,
     *reads.CHECKS,
 )

@@ -13,13 +13,14 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar, overload
 from uuid import UUID
 
-from perdure.errors import Abandoned, InvalidArgument, NondeterminismError
+from perdure.errors import InvalidArgument
 from perdure.model import codec
-from perdure.model.ids import CHANNEL, FRAME_KEY, ROOT, check_name
-from perdure.model.instants import duration_us, from_us, to_us
+from perdure.model.ids import CHANNEL, ROOT, check_name
+from perdure.model.instants import duration_us, to_us
 from perdure.model.message import Message
 from perdure.runtime.attempt import CURRENT_STEP
 from perdure.runtime.code.effects import Effects, Scope, check_scope
+from perdure.runtime.code.inline import Inline
 from perdure.runtime.code.opening import Shield
 from perdure.runtime.code.stepping import Stepping
 from perdure.runtime.frames import Frame, Pending
@@ -30,15 +31,8 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 T4 = TypeVar("T4")
 
-_DATETIME = codec.decoder_of(datetime)
-_UUID = codec.decoder_of(UUID)
-_OLD_BRANCH = (
-    "the old branch of patch {0!r} is gone from the code: bring it back under "
-    "ctx.patched({0!r}) and resume the execution, or migrate it to a version that has it"
-)
 
-
-class Context(Stepping, Effects):
+class Context(Stepping, Effects, Inline):
     """The first parameter of every workflow function: it opens frames and waits for them."""
 
     __slots__ = ()
@@ -235,94 +229,6 @@ class Context(Stepping, Effects):
                     member.close()  # else it would warn that it was never awaited
             raise
         return members
-
-    # -- inline frames -----------------------------------------------------------------------
-
-    def now(self) -> datetime:
-        """Give the instant at which this line first ran, on every replay.
-
-        It returns at the call; there is nothing to await.
-        """
-        value: datetime = self._inline(
-            "now", lambda _: from_us(self._runner.now_us()), _DATETIME, gate=True
-        )
-        return value
-
-    def random(self) -> float:
-        """Give a random number in [0, 1), the same on every replay. It returns at the call."""
-
-        def derive(fid: str) -> float:
-            return (int.from_bytes(self._derive(fid)[:8]) >> 11) / 2**53
-
-        value: float = self._inline("random", derive, codec.decode, gate=False)
-        return value
-
-    def uuid(self) -> UUID:
-        """Give a random UUID, the same on every replay. It returns at the call."""
-
-        def derive(fid: str) -> UUID:
-            return UUID(bytes=self._derive(fid)[:16], version=4)
-
-        value: UUID = self._inline("uuid", derive, _UUID, gate=False)
-        return value
-
-    # -- patches -----------------------------------------------------------------------------
-
-    def patched(self, patch_id: str) -> bool:
-        """Tell whether this execution takes the new branch of a change to its code.
-
-        True for one that comes to this line for the first time, False for one that had passed it
-        when the line was not there yet. The answer is recorded, so it is the same on every replay,
-        and wherever else the function asks for this patch. It returns at the call.
-
-        Args:
-            patch_id: the name of the change, one of its own for each: the frame is
-                ``root/patched:{patch_id}``.
-
-        Raises:
-            InvalidName: if `patch_id` is out of the grammar of frame keys.
-
-        Example:
-            ``if ctx.patched("two-signatures"): …`` with the old code in the ``else``.
-        """
-        self._check("patched")
-        check_name("patch id", patch_id, FRAME_KEY)
-        known = self._patches.get(patch_id)
-        if known is None:
-            new: bool = self._inline(
-                "patched",
-                lambda _: not self._runner.repeats,
-                codec.decode,
-                gate=True,
-                key=patch_id,
-            )
-            known = self._patches[patch_id] = new
-        return known
-
-    def deprecate_patch(self, patch_id: str) -> None:
-        """Say that the old branch of a patch is gone from the code.
-
-        Put it where ``ctx.patched`` was, when no execution needs the old branch any more. One that
-        does is blocked here, before it runs code that is not its own. It returns at the call.
-
-        Args:
-            patch_id: the name that was given to ``ctx.patched``.
-
-        Raises:
-            InvalidName: if `patch_id` is out of the grammar of frame keys.
-        """
-        self._check("deprecate_patch")
-        fid = f"{ROOT}/patched:{check_name('patch id', patch_id, FRAME_KEY)}"
-        runner = self._runner
-        known = patch_id in self._patches or fid in runner.table.memos
-        if not known and runner.repeats:
-            difference = "the execution had passed this place before there was such a patch"
-        elif not self.patched(patch_id):
-            difference = "the execution has taken the old branch"
-        else:
-            return
-        self._driver.stop(NondeterminismError(fid, difference, _OLD_BRANCH.format(patch_id)))
-        raise Abandoned
 
 
 def _check_members(method: str, members: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""How does a function act on the rest of the system? Children, messages, streams, claims.
+"""How does a function act on the rest of the system? Children, messages, announcements, claims.
 
 An effect is a step of the engine's own: it and its memo are one transaction, so it happens exactly
 once. Unlike other frames an effect counts even if the function returns without awaiting it; so does
@@ -17,15 +17,27 @@ from msgspec.structs import replace
 from perdure.errors import Conflict, InvalidArgument, UnknownWorkflow
 from perdure.model import codec
 from perdure.model.execution import OnParentCancel, StartOptions
-from perdure.model.ids import CHANNEL, CLAIM_KEY, check_name, parse_eid
+from perdure.model.ids import (
+    CHANNEL,
+    CLAIM_KEY,
+    QUEUE,
+    ROOT,
+    TASK_KEY,
+    check_name,
+    parse_eid,
+    parse_task_id,
+)
+from perdure.model.queue_task import DELEGATE
 from perdure.ports.commands import (
     Announce,
     Broadcast,
     Claim,
     Command,
     CreateExecution,
+    Enqueue,
     Publish,
     Send,
+    Withdraw,
 )
 from perdure.runtime import requests
 from perdure.runtime.code.opening import Opening
@@ -168,7 +180,7 @@ class Effects(Opening):
         found = self._find(workflow)
         default = found.function.__name__ if name is None else name
         fid, name = self._name("child", default, key)
-        encoded = found.encode_arguments(args, kwargs)
+        encoded = self._runner.values.seal(fid, found.encode_arguments(args, kwargs))
         frame: Frame[Any] = Frame(fid, "child", name, codec.digest(fid, (found.name, args, kwargs)))
         runner = self._runner
         record = requests.child(
@@ -228,7 +240,7 @@ class Effects(Opening):
             NotSerializable: at once, if the payload is not JSON.
         """
         fid, name = self._name("send", "send" if name is None else name, key)
-        encoded = requests.payload_for(channel, payload)
+        encoded = requests.payload_for(channel, payload, self._runner.values)
         check_scope(scope)
         if to is not None and scope == "global":
             message = "a global channel belongs to no execution; give to= or scope='global'"
@@ -241,38 +253,6 @@ class Effects(Opening):
             if scope == "global":
                 return Broadcast(channel, encoded, actor, now)
             return Send(eid, channel, encoded, actor, None, now)
-
-        return self._effect(Frame(fid, "step", name, digest), command)
-
-    def publish(
-        self, stream: str, value: Any, *, name: str | None = None, key: str | None = None
-    ) -> Frame[int]:
-        """Put one item on a stream of this execution, exactly once.
-
-        A stream is for readers outside: ``engine.stream`` gives its items while the execution runs
-        and after it. A step publishes with ``step_info().publish``.
-
-        Args:
-            stream: the stream's name, of the grammar of channels.
-            value: any JSON value.
-            name: the name in the frame id; ``publish`` if it is not given.
-            key: makes the frame id ``root/{name}:{key}``.
-
-        Returns:
-            Something to await: the number of the item on the stream, from 1.
-
-        Raises:
-            InvalidName: at once, if the stream's name is out of its grammar.
-            NotSerializable: at once, if the value is not JSON.
-        """
-        fid, name = self._name("publish", "publish" if name is None else name, key)
-        check_name("stream", stream, CHANNEL)
-        encoded = bytes(codec.encode(fid, value))
-        digest = codec.digest(fid, (stream, value))
-        runner = self._runner
-
-        def command(now: int) -> Command:
-            return Publish(runner.eid, runner.epoch, stream, encoded, runner.actor, now)
 
         return self._effect(Frame(fid, "step", name, digest), command)
 
@@ -297,13 +277,45 @@ class Effects(Opening):
         """
         fid, name = self._name("announce", "announce" if name is None else name, key)
         check_name("announcement type", type, CHANNEL)
-        encoded = bytes(codec.encode(fid, payload))
+        encoded = codec.encode(fid, payload)
+        self._runner.values.check(fid, encoded)
         digest = codec.digest(fid, (type, payload))
         runner = self._runner
 
         def command(now: int) -> Command:
-            return Announce(runner.eid, runner.epoch, fid, type, encoded, now)
+            return Announce(runner.eid, runner.epoch, fid, type, bytes(encoded), now)
 
+        return self._effect(Frame(fid, "step", name, digest), command)
+
+    def publish(
+        self, stream: str, value: Any, *, name: str | None = None, key: str | None = None
+    ) -> Frame[int]:
+        """Add an item to a stream of this execution, exactly once; ``engine.stream`` reads it.
+
+        Inside a step use ``step_info().publish(stream, value)``.
+
+        Args:
+            stream: the stream's name, of the grammar of a channel.
+            value: any JSON value.
+            name: the name in the frame id; ``publish`` if it is not given.
+            key: makes the frame id ``root/{name}:{key}``.
+
+        Returns:
+            Something to await: the number of the item, from 1.
+
+        Raises:
+            InvalidName: at once, if the stream's name is out of its grammar.
+            NotSerializable: at once, if the value is not JSON.
+        """
+        fid, name = self._name("publish", "publish" if name is None else name, key)
+        check_name("stream", stream, CHANNEL)
+        encoded = bytes(self._runner.values.encode(fid, value))
+        runner = self._runner
+
+        def command(now: int) -> Command:
+            return Publish(runner.eid, None, stream, encoded, runner.actor, now)
+
+        digest = codec.digest(fid, (stream, value))
         return self._effect(Frame(fid, "step", name, digest), command)
 
     def claim(self, key: str, value: Any, *, name: str | None = None) -> Frame[tuple[bool, Any]]:
@@ -324,11 +336,86 @@ class Effects(Opening):
         """
         fid, name = self._name("claim", "claim" if name is None else name, None)
         check_name("claim key", key, CLAIM_KEY)
-        encoded = bytes(codec.encode(fid, value))
+        encoded = bytes(self._runner.values.encode(fid, value))
         frame: Frame[tuple[bool, Any]] = Frame(fid, "step", name, codec.digest(fid, (key, value)))
-        frame.decoder = _decode_claim
-        eid = self._runner.eid
+        eid, values = self._runner.eid, self._runner.values
+
+        def decode(memo: bytes | Raw) -> tuple[bool, Any]:
+            won, kept = codec.decode(memo)
+            return won, values.shown(fid, kept)
+
+        frame.decoder = decode
         return self._effect(frame, lambda now: Claim(key, eid, encoded, now))
+
+    def enqueue(
+        self,
+        queue: str,
+        payload: Any = None,
+        *,
+        task_key: str | None = None,
+        name: str | None = None,
+        key: str | None = None,
+    ) -> Frame[str]:
+        """Enqueue a task for a consumer outside the engine, exactly once.
+
+        No worker runs such a task: a consumer dequeues it (``engine.consumer``, ``perdure
+        consume``) and may answer on the reply channel; ``patterns.delegate`` waits for that.
+
+        Args:
+            queue: the queue's name.
+            payload: any JSON value.
+            task_key: tells the task from others of this execution. While a task with the same key
+                is on the queue, nothing is added. The frame's id by default.
+            name: the name in the frame id; ``enqueue`` if it is not given.
+            key: makes the frame id ``root/{name}:{key}``.
+
+        Returns:
+            Something to await: the id of the task.
+
+        Raises:
+            InvalidName: at once, if the queue or the key is out of its grammar.
+            NotSerializable: at once, if the payload is not JSON.
+
+        Example:
+            ``task = await ctx.enqueue("agents", {"question": "What is due?"})``
+        """
+        fid, name = self._name("enqueue", "enqueue" if name is None else name, key)
+        check_name("queue", queue, QUEUE)
+        if task_key is not None:
+            check_name("task key", task_key, TASK_KEY)
+        encoded = bytes(self._runner.values.encode(fid, payload))
+        digest = codec.digest(fid, (queue, task_key, payload))
+        runner, own = self._runner, fid.removeprefix(f"{ROOT}/") if task_key is None else task_key
+
+        def command(now: int) -> Command:
+            return Enqueue(runner.eid, runner.epoch, fid, DELEGATE, own, queue, encoded, now)
+
+        return self._effect(Frame(fid, "step", name, digest), command)
+
+    def withdraw(
+        self, queue: str, task_id: str, *, name: str | None = None, key: str | None = None
+    ) -> Frame[bool]:
+        """Remove a task from a queue, exactly once; whoever holds it loses its lease.
+
+        Args:
+            queue: the queue's name.
+            task_id: what ``ctx.enqueue`` returned.
+            name: the name in the frame id; ``withdraw`` if it is not given.
+            key: makes the frame id ``root/{name}:{key}``.
+
+        Returns:
+            Something to await: whether it was there.
+
+        Raises:
+            InvalidArgument: at once, if this is not the id of a delegated task.
+        """
+        fid, name = self._name("withdraw", "withdraw" if name is None else name, key)
+        check_name("queue", queue, QUEUE)
+        if parse_task_id(task_id)[0] != DELEGATE:
+            message = f"{task_id!r} is no delegated task; give what ctx.enqueue returned"
+            raise InvalidArgument(message)
+        frame: Frame[bool] = Frame(fid, "step", name, codec.digest(fid, (queue, task_id)))
+        return self._effect(frame, lambda _: Withdraw(queue, task_id))
 
     def _effect(self, frame: Frame[T], command: Callable[[int], Command]) -> Frame[T]:
         frame.effect = command
@@ -355,7 +442,8 @@ class Effects(Opening):
         self._check("continue_as")
         record = self._runner.record
         found = self._runner.registry.find(record.workflow, record.version)
-        encoded = found.encode_arguments(args, kwargs)
+        values = self._runner.values
+        encoded = values.seal(found.its_arguments, found.encode_arguments(args, kwargs))
         open_frames = [frame.fid for frame in self._runner.open_frames()]
         if open_frames:
             message = (
@@ -371,8 +459,3 @@ def check_scope(scope: object) -> None:
     if scope not in ("execution", "global"):
         message = f"scope is {scope!r}; it is 'execution' or 'global'"
         raise InvalidArgument(message)
-
-
-def _decode_claim(memo: bytes | Raw) -> tuple[bool, Any]:
-    won, value = codec.decode(memo)
-    return won, value

@@ -1,17 +1,20 @@
 """Who wakes what sleeps and recovers what died? The sweeper, at least every second, on any worker.
 
 It fires due timers of suspended executions, promotes delayed tasks, terminates executions that have
-taken too long, and expires sessions whose beat it has watched stand still for a whole time to live,
-by its own clock. Every pass is idempotent.
+taken too long, and expires sessions and leases of tasks whose beat or renewal it has watched stand
+still for a whole time to live, by its own clock. Every pass is idempotent.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from perdure.ports.clock import Clock, now_us
 from perdure.ports.commands import (
     Command,
     Done,
     ExpireSession,
+    ExpireTask,
     FireTimers,
     RepairPending,
 )
@@ -23,6 +26,40 @@ INTERVAL_S = 1.0
 LIMIT = 1_000
 
 
+class Watch:
+    """Watches beats by its own clock: nobody compares another machine's instant with its own."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[tuple[int, ...], tuple[int, float, float]] = {}
+
+    def still(
+        self, beating: Iterable[tuple[tuple[int, ...], int, float]]
+    ) -> list[tuple[tuple[int, ...], int]]:
+        """Look at all that beats: what it is, its last beat, and its time to live in seconds.
+
+        Returns:
+            What has stood still for its whole time to live, with its beat.
+        """
+        still: list[tuple[tuple[int, ...], int]] = []
+        watched: dict[tuple[int, ...], tuple[int, float, float]] = {}
+        now = self._clock.monotonic()
+        for what, beat, ttl in beating:
+            before = self._seen.get(what)
+            since = before[1] if before is not None and before[0] == beat else now
+            if now - since >= ttl:
+                still.append((what, beat))
+            else:
+                watched[what] = (beat, since, ttl)
+        self._seen = watched
+        return still
+
+    def next_expiry(self, besides: int | None = None) -> float | None:
+        """Give the earliest instant of the monotonic clock at which something may expire."""
+        watched = (seen for what, seen in self._seen.items() if what != (besides,))
+        return min((since + ttl for _, since, ttl in watched), default=None)
+
+
 class Sweeper(Service):
     """Fires timers, promotes delayed tasks and recovers executions of dead workers."""
 
@@ -31,7 +68,8 @@ class Sweeper(Service):
         super().__init__(clock)
         self._store = store
         self._committer = committer
-        self._seen: dict[int, tuple[int, float, float]] = {}
+        self._sessions = Watch(clock)
+        self._leases = Watch(clock)
         self._repaired = False
         self._due: int | None = None  # what the last pass found to be due next
         self._expected: int | None = None  # the first of the timers that were set since
@@ -42,7 +80,7 @@ class Sweeper(Service):
         Returns:
             How many executions were woken or recovered and tasks promoted.
         """
-        done = await self._expire_sessions()
+        done = await self._expire()
         if not self._repaired:
             done += await self._repeat(RepairPending(self._now(), LIMIT), LIMIT)
             self._repaired = True
@@ -68,22 +106,18 @@ class Sweeper(Service):
 
     def next_expiry(self, *, besides: int) -> float | None:
         """Give the earliest instant of the monotonic clock at which another session may expire."""
-        watched = (seen for session, seen in self._seen.items() if session != besides)
-        return min((since + ttl for _, since, ttl in watched), default=None)
+        expiries = (self._sessions.next_expiry(besides), self._leases.next_expiry())
+        return min((at for at in expiries if at is not None), default=None)
 
-    async def _expire_sessions(self) -> int:
+    async def _expire(self) -> int:
+        """Expire what was watched for long enough; count the executions and tasks recovered."""
         recovered = 0
-        watched: dict[int, tuple[int, float, float]] = {}
-        now = self._clock.monotonic()
-        for session in await self._store.sessions():
-            before = self._seen.get(session.session)
-            since = before[1] if before is not None and before[0] == session.beat else now
-            if now - since >= session.ttl:
-                command = ExpireSession(session.session, session.beat, self._now())
-                recovered += _count(await self._apply(command))
-            else:
-                watched[session.session] = (session.beat, since, session.ttl)
-        self._seen = watched
+        sessions = [((s.session,), s.beat, s.ttl) for s in await self._store.sessions()]
+        for (session,), beat in self._sessions.still(sessions):
+            recovered += _count(await self._apply(ExpireSession(session, beat, self._now())))
+        leases = [((w.task, w.epoch), w.renewal, w.ttl) for w in await self._store.leases()]
+        for (task, epoch), renewal in self._leases.still(leases):
+            recovered += _count(await self._apply(ExpireTask(task, epoch, renewal, self._now())))
         return recovered
 
     async def _repeat(self, command: Command, limit: int) -> int:

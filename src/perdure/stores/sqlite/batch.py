@@ -31,7 +31,6 @@ class Batch:
         site: the interned site of the session that commits.
         now: the latest instant that a command gave, in microseconds.
         enqueued, woken, closed, heard: what `Committed` tells.
-        given_up: the execution that this transition has given up or ended, and under which epoch.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -47,7 +46,6 @@ class Batch:
         self.woken: list[UUID] = []
         self.closed: list[UUID] = []
         self.heard: list[str] = []
-        self.given_up: tuple[UUID, int] | None = None
         # Rows that nothing reads before the batch is over; they are inserted many at a time.
         self.journal: list[object] = []
         self._control: list[object] = []
@@ -109,14 +107,7 @@ class Batch:
 
     def put(self, eid: bytes, channel: str, payload: bytes, sender: Sender) -> int:
         """Put a message on a channel, and give its number."""
-        return self._put(eid, channel, payload, sender, "next_seq")
-
-    def publish(self, eid: bytes, channel: str, payload: bytes, sender: Sender) -> int:
-        """Put an item on the channel of a stream, and give its number."""
-        return self._put(eid, channel, payload, sender, "next_item")
-
-    def _put(self, eid: bytes, channel: str, payload: bytes, sender: Sender, number: str) -> int:
-        seq: int = self.execute(SQL[number], (eid, channel)).fetchone()[0]
+        seq: int = self.execute(SQL["next_seq"], (eid, channel)).fetchone()[0]
         by, now, correlation = sender
         row = (eid, channel, seq, self.actor(by), now, correlation, payload)
         self.execute(SQL["send"], row)

@@ -8,9 +8,9 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
-from perdure.errors import SchemaTooNew, StoreUnavailable
+from perdure.errors import InvalidArgument, SchemaTooNew, StoreUnavailable
 from perdure.stores.sqlite.statements import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 
 T = TypeVar("T")
@@ -22,8 +22,63 @@ LOCK_PAUSE_S = (0.0005, 0.002)
 
 Connection = sqlite3.Connection
 
+LENT = (
+    "this connection is lent to a transactional step, whose transaction commits with its memo: "
+    "leave that, and everything about transactions, to perdure"
+)
 
-def connect(path: str, *, reader: bool = False) -> Connection:
+
+class Lendable(sqlite3.Connection):
+    """A connection that can be lent: then whoever has it cannot end the transaction."""
+
+    lent = False
+
+    def lend(self, authorizer: Callable[..., int]) -> None:
+        """Lend it, with what the authorizer allows."""
+        self.set_authorizer(authorizer)
+        self.lent = True
+
+    def take_back(self) -> None:
+        """Have it back as it was."""
+        self.lent = False
+        self.row_factory, self.text_factory = None, str
+        self.set_authorizer(None)
+
+    def _refuse(self) -> None:
+        if self.lent:
+            raise InvalidArgument(LENT)
+
+    def commit(self) -> None:
+        """Commit, unless it is lent."""
+        self._refuse()
+        super().commit()
+
+    def rollback(self) -> None:
+        """Roll back, unless it is lent."""
+        self._refuse()
+        super().rollback()
+
+    def close(self) -> None:
+        """Close, unless it is lent."""
+        self._refuse()
+        super().close()
+
+    def executescript(self, *script: Any) -> Any:
+        """Run a script, which commits first, unless it is lent."""
+        self._refuse()
+        return super().executescript(*script)
+
+    def set_authorizer(self, *authorizer: Any) -> None:
+        """Set what is allowed, unless it is lent."""
+        self._refuse()
+        super().set_authorizer(*authorizer)
+
+    def __exit__(self, *raised: object) -> Literal[False]:
+        """End a ``with`` block; while it is lent that ends no transaction."""
+        return False if self.lent else super().__exit__(*raised)  # type: ignore[arg-type]
+
+
+def connect(path: str, *, reader: bool = False) -> Lendable:
     """Open a connection to the file at `path`, or to memory.
 
     Raises:
@@ -44,6 +99,7 @@ def connect(path: str, *, reader: bool = False) -> Connection:
             cached_statements=512,
             # A reader only waits while a log is recovered after a crash. For writers see `_wait`.
             timeout=LOCK_PATIENCE_S if reader else 0,
+            factory=Lendable,
         )
     try:
         with translated(path):

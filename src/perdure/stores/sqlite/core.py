@@ -18,6 +18,7 @@ from msgspec import Raw
 from perdure.model.entry import fill
 from perdure.model.provenance import Site
 from perdure.ports.commands import (
+    AckTask,
     Announce,
     Append,
     Broadcast,
@@ -25,25 +26,34 @@ from perdure.ports.commands import (
     Command,
     Consume,
     CreateExecution,
+    DequeueDelegated,
+    DequeueSteps,
     Done,
     EndExecution,
+    Enqueue,
     ExpireSession,
+    ExpireTask,
     FireTimers,
+    HoldTask,
     Migrate,
+    NackTask,
     Outcome,
     Publish,
     Refused,
     Release,
+    RenewTask,
     RepairPending,
     RequestCancel,
     Resume,
     Send,
     Suspend,
+    Tell,
     Terminate,
     Transition,
+    Withdraw,
 )
 from perdure.ports.store import Beat, Committed, Owned, Session, SessionGone
-from perdure.stores.sqlite import executions, messages
+from perdure.stores.sqlite import executions, messages, tasks
 from perdure.stores.sqlite.answers import DONE, pack_answer, unpack_answer
 from perdure.stores.sqlite.batch import Batch, encode
 from perdure.stores.sqlite.connection import Connection, in_transaction
@@ -142,6 +152,16 @@ class Core:
         except (_Refusal, sqlite3.IntegrityError):
             return self._in_transaction(lambda: work(self._each))
 
+    def apply(self, transition: Transition) -> Outcome:
+        """Apply a transition inside a transaction that is open; undo it if this is refused."""
+        self._batch.begin(0)
+        try:
+            return self._together([transition])[0]
+        except _Refusal as refusal:
+            return refusal.refused
+        except sqlite3.IntegrityError:  # only the number of a journal row can be taken
+            return Refused("journal_conflict")
+
     def _together(self, transitions: Sequence[Transition]) -> list[Outcome]:
         """Apply a batch as a whole."""
         outcomes: list[Outcome] = []
@@ -181,7 +201,6 @@ class Core:
 
     def _transition(self, commands: tuple[Command, ...]) -> Outcome:
         results: list[object] = []
-        self._batch.given_up = None
         for command in commands:
             filled = command
             if type(command) is Append and command.memos:
@@ -238,6 +257,7 @@ def _expire_session(batch: Batch, command: ExpireSession) -> int:
 def _recover(batch: Batch, session: int, now: int) -> int:
     owned = batch.execute(SQL["owned"], (session,)).fetchall()
     batch.execute(SQL["disown"], (session,))
+    tasks.free(batch, session)
     for eid, _, _ in owned:
         batch.resume(eid, "recovery", now)
     return len(owned)
@@ -261,9 +281,19 @@ _APPLY: dict[type, Callable[[Batch, Any], object]] = {
     Release: executions.release,
     Send: messages.send,
     Broadcast: messages.broadcast,
-    Publish: messages.publish,
     Announce: messages.announce,
+    Publish: messages.publish,
     Claim: messages.claim,
+    Enqueue: tasks.enqueue,
+    Withdraw: tasks.withdraw,
+    Tell: tasks.tell,
+    DequeueDelegated: tasks.dequeue_delegated,
+    DequeueSteps: tasks.dequeue_steps,
+    RenewTask: tasks.renew,
+    AckTask: tasks.ack,
+    NackTask: tasks.nack,
+    HoldTask: tasks.hold,
+    ExpireTask: tasks.expire,
     RequestCancel: executions.request_cancel,
     Terminate: executions.terminate,
     Resume: executions.resume,

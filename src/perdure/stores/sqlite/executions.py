@@ -28,6 +28,7 @@ from perdure.ports.commands import (
     Terminate,
     stopped,
 )
+from perdure.stores.sqlite import tasks
 from perdure.stores.sqlite.batch import GLOBAL, Batch, encode
 from perdure.stores.sqlite.statements import SQL
 
@@ -126,7 +127,6 @@ def suspend(batch: Batch, command: Suspend) -> Refused | None:
     if suspended is None:
         owned = batch.execute(SQL["is_owned"], (eid, command.epoch)).fetchone()
         return Refused("lease_lost" if owned is None else "wake")
-    batch.given_up = (command.eid, command.epoch)
     for timer in command.timers:
         batch.execute(SQL["set_timer"], (eid, timer.timer_id, timer.due))
     for channel, _ in command.channels:
@@ -158,9 +158,10 @@ def end(batch: Batch, command: EndExecution) -> Refused | None:
     ended = batch.execute(SQL["end"], row).fetchone()
     if ended is None:
         return Refused("lease_lost")
-    batch.given_up = (command.eid, command.epoch)
     parent, parent_fid, stop_by, stop_reason, next_version = ended
     batch.execute(SQL["delete_tasks"], (eid,))
+    if command.status == "cancelled":
+        tasks.let_go(batch, eid)
     facts: dict[str, object] = {}
     if command.error_type is not None:
         facts = {"error_type": command.error_type, "message": command.error_message}
@@ -217,7 +218,6 @@ def release(batch: Batch, command: Release) -> bool:
     batch.now = command.now
     released = batch.execute(SQL["release"], (eid, command.session, command.epoch)).rowcount > 0
     if released:
-        batch.given_up = (command.eid, command.epoch)
         batch.resume(eid, command.reason, command.now)
     return released
 
@@ -243,6 +243,7 @@ def _ask_to_cancel(batch: Batch, eid: bytes, end: ExecutionCancelled) -> None:
     request = (batch.actor(end.by), end.reason, eid)
     asked = batch.execute(SQL["request_cancel"], request).fetchone()
     if asked is not None and asked[0] != "pending":
+        batch.execute(SQL["stop_delegated"], (eid,))
         batch.woke(eid, asked, "cancel", end.at)
     elif asked is not None:
         _close(batch, eid, "cancelled", end)
@@ -294,6 +295,7 @@ def _close(
     batch.append(eid, epoch, entry)
     for table in ("delete_tasks", "delete_timers", "delete_waiter"):
         batch.execute(SQL[table], (eid,))
+    tasks.let_go(batch, eid)
     facts = {"by": by} if reason is None else {"by": by, "reason": reason}
     batch.tell(eid, f"execution.{status}", now, epoch, facts)
     batch.closed.append(UUID(bytes=eid))

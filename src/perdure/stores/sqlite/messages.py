@@ -5,7 +5,15 @@ from __future__ import annotations
 from msgspec import Raw
 
 from perdure.model.message import stream_channel
-from perdure.ports.commands import Announce, Broadcast, Claim, Consume, Publish, Refused, Send
+from perdure.ports.commands import (
+    Announce,
+    Broadcast,
+    Claim,
+    Consume,
+    Publish,
+    Refused,
+    Send,
+)
 from perdure.stores.sqlite.batch import GLOBAL, Batch, encode
 from perdure.stores.sqlite.statements import SQL
 
@@ -35,17 +43,6 @@ def broadcast(batch: Batch, command: Broadcast) -> int:
     return seq
 
 
-def publish(batch: Batch, command: Publish) -> int | Refused:
-    """Put an item on a stream of an execution that its owner still has."""
-    now = batch.now = command.now
-    eid, epoch = command.eid.bytes, command.epoch
-    owned = (command.eid, epoch) == batch.given_up
-    if not owned and batch.execute(SQL["is_owned"], (eid, epoch)).fetchone() is None:
-        return Refused("lease_lost")
-    channel = stream_channel(command.stream)
-    return batch.publish(eid, channel, command.payload, (command.sent_by, now, None))
-
-
 def consume(batch: Batch, command: Consume) -> None:
     """Remember how far a channel was consumed."""
     batch.execute(SQL["consume"], (command.eid.bytes, command.channel, command.seq))
@@ -63,7 +60,20 @@ def announce(batch: Batch, command: Announce) -> int:
     return position
 
 
-def claim(batch: Batch, command: Claim) -> bytes:
+def publish(batch: Batch, command: Publish) -> object:
+    """Add an item to a stream. To its channel nothing is ever unread."""
+    now = batch.now = command.now
+    eid, epoch = command.eid.bytes, command.epoch
+    if epoch is not None and batch.execute(SQL["has_epoch"], (eid, epoch)).fetchone() is None:
+        return Refused("lease_lost")
+    channel = stream_channel(command.stream)
+    seq: int = batch.execute(SQL["next_item"], (eid, channel)).fetchone()[0]
+    row = (eid, channel, seq, batch.actor(command.sent_by), now, None, command.payload)
+    batch.execute(SQL["send"], row)
+    return seq
+
+
+def claim(batch: Batch, command: Claim) -> object:
     """Keep a value under a key unless the key is taken."""
     batch.now = command.now
     row = (command.key, command.eid.bytes, command.value, command.now)
@@ -71,4 +81,6 @@ def claim(batch: Batch, command: Claim) -> bytes:
     value = command.value
     if not won:
         value = batch.execute(SQL["claimed"], (command.key,)).fetchone()[0]
+        if command.only_first:
+            return Refused("claimed", value.decode())
     return encode((won, Raw(value)))

@@ -100,6 +100,9 @@ RETURNING next_version
 -- name: is_owned
 SELECT 1 FROM executions WHERE eid = ? AND epoch = ? AND owner IS NOT NULL
 
+-- name: has_epoch
+SELECT 1 FROM executions WHERE eid = ? AND epoch = ?
+
 -- name: delete_timers
 DELETE FROM timers WHERE eid = ?
 
@@ -137,7 +140,7 @@ UPDATE executions SET version = ?, next_version = NULL, epoch = epoch + 1, wake 
 WHERE eid = ? RETURNING epoch
 
 -- name: migrate_tasks
-UPDATE tasks SET version = ? WHERE eid = ?
+UPDATE tasks SET version = ? WHERE eid = ? AND fid IS NULL
 
 -- name: move_key
 UPDATE dispatch SET eid = ? WHERE key = ?
@@ -148,7 +151,7 @@ SELECT m.channel, m.seq, m.sent_by, m.sent_at, m.correlation, m.payload
 FROM messages m JOIN channels c ON c.eid = m.eid AND c.name = m.channel
 WHERE m.eid = ? AND (m.seq > c.consumed OR (m.channel, m.seq) IN (
         SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
-    )) AND NOT instr(m.channel, '/')
+    )) AND NOT instr(m.channel, '/') AND substr(m.channel, 1, 6) <> 'reply.'
 ORDER BY m.channel, m.seq
 
 -- name: remove_message
@@ -161,7 +164,91 @@ UPDATE channels SET last_seq = consumed WHERE eid = ? AND last_seq > consumed
 SELECT status, continued_as, owner, version, next_version FROM executions WHERE eid = ?
 
 -- name: delete_tasks
-DELETE FROM tasks WHERE eid = ?
+-- What is delegated stays: its consumer may well do what nobody waits for any more.
+DELETE FROM tasks WHERE eid = ? AND kind <> 'delegate'
+
+-- name: delete_delegated
+DELETE FROM tasks WHERE eid = ? AND kind = 'delegate' AND holder IS NULL
+
+-- name: stop_delegated
+UPDATE tasks SET stop = 1 WHERE eid = ? AND kind = 'delegate'
+
+-- name: enqueue_task
+-- It runs in the turn of its execution.
+INSERT OR IGNORE INTO tasks (eid, kind, key, queue, workflow, version, priority, reason, enqueued_at,
+    fid, payload)
+SELECT eid, ?, ?, ?, ?, '', priority, ?, ?, ?, ? FROM executions WHERE eid = ?
+
+-- name: withdraw
+DELETE FROM tasks WHERE eid = ? AND kind = ? AND key = ? AND queue = ?
+
+-- name: take_delegated
+UPDATE tasks SET holder = ?, epoch = epoch + 1, ttl = ?, renewal = renewal + 1, renewed_at = ?
+WHERE id = (
+    SELECT id FROM tasks WHERE queue = ? AND kind = 'delegate'
+        AND not_before IS NULL AND fid IS NOT NULL AND holder IS NULL
+    ORDER BY priority, id LIMIT 1
+)
+RETURNING id, eid, kind, key, queue, fid, payload, epoch, state, stop, workflow
+
+-- name: ready_steps
+SELECT id FROM tasks WHERE queue = ? AND kind = 'run_step'
+    AND not_before IS NULL AND fid IS NOT NULL AND holder IS NULL
+    AND workflow IN (SELECT value FROM json_each(?))
+ORDER BY priority, id LIMIT ?
+
+-- name: take_step
+UPDATE tasks SET holder = ?, epoch = epoch + 1, ttl = NULL, renewal = renewal + 1, renewed_at = ?
+WHERE id = ? RETURNING id, eid, kind, key, queue, fid, payload, epoch, state, stop, workflow
+
+-- name: held
+SELECT id, eid, kind, key, queue, fid, payload, epoch, state, stop, workflow
+FROM tasks WHERE holder = ? ORDER BY id
+
+-- name: renew
+UPDATE tasks SET renewal = renewal + 1, renewed_at = ?, state = coalesce(?, state)
+WHERE id = ? AND holder = ? AND epoch = ? RETURNING stop
+
+-- name: ack
+DELETE FROM tasks WHERE id = ? AND holder = ? AND epoch = ?
+
+-- name: nack
+UPDATE tasks SET holder = NULL, not_before = ? WHERE id = ? AND holder = ? AND epoch = ?
+
+-- name: is_held
+SELECT 1 FROM tasks WHERE id = ? AND holder = ? AND epoch = ?
+
+-- name: leases
+SELECT id, epoch, renewal, ttl FROM tasks WHERE holder IS NOT NULL AND ttl IS NOT NULL ORDER BY holder, id
+
+-- name: expire_lease
+UPDATE tasks SET holder = NULL WHERE id = ? AND epoch = ? AND renewal = ? AND holder IS NOT NULL
+
+-- name: free_tasks
+UPDATE tasks SET holder = NULL WHERE holder = ?
+
+-- name: has_steps
+SELECT EXISTS (
+    SELECT 1 FROM tasks WHERE queue IN (SELECT value FROM json_each(?)) AND kind = 'run_step'
+        AND not_before IS NULL AND fid IS NOT NULL AND holder IS NULL
+        AND workflow IN (SELECT value FROM json_each(?))
+)
+
+-- name: has_delegated
+SELECT EXISTS (
+    SELECT 1 FROM tasks WHERE queue IN (SELECT value FROM json_each(?)) AND kind = 'delegate'
+        AND not_before IS NULL AND fid IS NOT NULL AND holder IS NULL
+)
+
+-- name: queue_tasks
+SELECT eid, kind, key, queue, fid, reason, not_before, payload, enqueued_at, holder
+FROM tasks WHERE queue = ? ORDER BY priority, id LIMIT ?
+
+-- name: queue_depth
+SELECT count(*) FILTER (WHERE holder IS NULL AND not_before IS NULL),
+    count(*) FILTER (WHERE not_before IS NOT NULL),
+    count(*) FILTER (WHERE holder IS NOT NULL AND not_before IS NULL)
+FROM tasks WHERE queue = ?
 
 -- name: release
 UPDATE executions SET owner = NULL WHERE eid = ? AND owner = ? AND epoch = ?
@@ -175,7 +262,7 @@ ON CONFLICT (eid, name) DO UPDATE SET last_seq = last_seq + 1
 RETURNING last_seq
 
 -- name: next_item
--- Nobody receives what is on a stream, so it counts as consumed: it is neither mail nor moved.
+-- Of a stream: what is added counts as consumed, so that it is nobody's mail.
 INSERT INTO channels (eid, name, last_seq, consumed) VALUES (?, ?, 1, 1)
 ON CONFLICT (eid, name) DO UPDATE SET last_seq = last_seq + 1, consumed = last_seq + 1
 RETURNING last_seq
@@ -187,6 +274,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 -- name: heard
 SELECT seq, channel, payload, sent_by, sent_at, correlation FROM messages
 WHERE eid = ? AND channel = ? AND seq > ? ORDER BY seq LIMIT ?
+
+-- name: items
+SELECT seq, payload FROM messages WHERE eid = ? AND channel = ? AND seq > ? ORDER BY seq LIMIT ?
 
 -- name: last_seq
 SELECT last_seq FROM channels WHERE eid = ? AND name = ?
@@ -231,7 +321,8 @@ SELECT eid, 'start', queue, workflow, version, priority, 'repair', ? FROM execut
 
 -- name: has_ready
 SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ? AND live = 1), EXISTS (
-    SELECT 1 FROM tasks WHERE not_before IS NULL AND queue IN (SELECT value FROM json_each(?))
+    SELECT 1 FROM tasks
+    WHERE not_before IS NULL AND fid IS NULL AND queue IN (SELECT value FROM json_each(?))
 )
 
 -- name: ready
@@ -245,17 +336,23 @@ SELECT e.workflow, e.version, e.args, e.seed, e.queue, e.created_by, e.created_a
 FROM tasks t
     LEFT JOIN executions e ON e.eid = t.eid
     LEFT JOIN sessions n ON n.id = e.owner
-WHERE t.queue = ? AND t.not_before IS NULL
+WHERE t.queue = ? AND t.not_before IS NULL AND t.fid IS NULL
     AND (t.workflow, t.version) IN (
         SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
     )
 ORDER BY t.priority, t.id LIMIT ?
 
 -- name: missing
-SELECT DISTINCT workflow, version FROM tasks
-WHERE queue IN (SELECT value FROM json_each(?)) AND not_before IS NULL
+SELECT workflow, version FROM tasks
+WHERE queue IN (SELECT value FROM json_each(?1)) AND not_before IS NULL AND fid IS NULL
     AND (workflow, version) NOT IN (
-        SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
+        SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2)
+    )
+UNION
+SELECT workflow, version FROM tasks
+WHERE queue IN (SELECT value FROM json_each(?1)) AND kind = 'run_step' AND not_before IS NULL
+    AND fid IS NOT NULL AND holder IS NULL AND (workflow, version) NOT IN (
+        SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2)
     )
 ORDER BY workflow, version
 
@@ -366,11 +463,14 @@ SELECT min(not_before) FROM tasks WHERE not_before IS NOT NULL
 SELECT position, eid, type, at, epoch, body FROM control WHERE position > ?
 ORDER BY position LIMIT ?
 
+-- name: control_end
+SELECT max(position) FROM control
+
 -- name: count_executions
 SELECT status, count(*) FROM executions GROUP BY status ORDER BY status
 
 -- name: count_ready
-SELECT count(*) FROM tasks WHERE not_before IS NULL
+SELECT count(*) FROM tasks WHERE not_before IS NULL AND holder IS NULL
 
 -- name: count_delayed
 SELECT count(*) FROM tasks WHERE not_before IS NOT NULL

@@ -21,14 +21,17 @@ from perdure.model.execution import (
     Page,
     StartOptions,
 )
+from perdure.model.ids import task_id
 from perdure.model.instants import from_us
 from perdure.model.message import stream_channel
 from perdure.model.provenance import Actor, Site
+from perdure.model.queue_task import LeasedTask, QueueDepth, QueueTask, TaskState
 from perdure.ports.store import (
     CancelRequest,
     ControlEntry,
     ExecutionQuery,
     JournalRow,
+    LeaseBeat,
     Mail,
     MissingWorkflow,
     SessionBeat,
@@ -37,6 +40,7 @@ from perdure.ports.store import (
 from perdure.stores.sqlite.batch import GLOBAL
 from perdure.stores.sqlite.connection import Connection
 from perdure.stores.sqlite.statements import SCHEMA_VERSION, SQL
+from perdure.stores.sqlite.tasks import leased_task
 
 _decode_options = msgspec.json.Decoder(StartOptions).decode
 _decode_actor = msgspec.json.Decoder(Actor).decode
@@ -208,9 +212,10 @@ class Reads:
             for seq, channel, payload, by, at, correlation in self._execute(SQL[statement], key)
         ]
 
-    def stream(self, eid: UUID, name: str, after: int, limit: int) -> list[PackedMessage]:
-        """Read items of a stream, in order."""
-        return self._messages("heard", (eid.bytes, stream_channel(name), after, limit))
+    def items(self, eid: UUID, stream: str, after: int, limit: int) -> list[tuple[int, Raw]]:
+        """Read items of a stream."""
+        key = (eid.bytes, stream_channel(stream), after, limit)
+        return [(seq, Raw(payload)) for seq, payload in self._execute(SQL["items"], key)]
 
     def wakes(self, eids: Sequence[UUID]) -> dict[UUID, int]:
         """Read the wake counters of executions."""
@@ -229,6 +234,31 @@ class Reads:
         """Tell for which workflow versions outside `known` ready tasks wait."""
         rows = self._execute(SQL["missing"], (make_json(queues), known_json(known)))
         return [MissingWorkflow(workflow, version) for workflow, version in rows]
+
+    def has_steps(self, queues: Sequence[str], steps: Sequence[str]) -> bool:
+        """Tell whether a task is ready that runs one of these steps."""
+        row = self._execute(SQL["has_steps"], (make_json(queues), make_json(steps))).fetchone()
+        return bool(row[0])
+
+    def has_delegated(self, queues: Sequence[str]) -> bool:
+        """Tell whether a delegated task is ready on these queues."""
+        return bool(self._execute(SQL["has_delegated"], (make_json(queues),)).fetchone()[0])
+
+    def held(self, holder: str) -> list[LeasedTask]:
+        """List the tasks that somebody holds."""
+        return [leased_task(row) for row in self._execute(SQL["held"], (holder,))]
+
+    def leases(self) -> list[LeaseBeat]:
+        """List the leases of tasks that are to be renewed."""
+        return [LeaseBeat(*row) for row in self._execute(SQL["leases"])]
+
+    def queue_tasks(self, queue: str, limit: int) -> list[QueueTask]:
+        """List the tasks of a queue."""
+        return [_queue_task(row) for row in self._execute(SQL["queue_tasks"], (queue, limit))]
+
+    def queue_depth(self, queue: str) -> QueueDepth:
+        """Count the tasks of a queue."""
+        return QueueDepth(*self._execute(SQL["queue_depth"], (queue,)).fetchone())
 
     def sites(self, ids: Sequence[int]) -> dict[int, Site]:
         """Read interned sites."""
@@ -257,6 +287,10 @@ class Reads:
             )
         ]
 
+    def control_end(self) -> int:
+        """Give the position of the last entry of the control log; 0 if it is empty."""
+        return self._count("control_end") or 0
+
     def info(self) -> StoreInfo:
         """Tell what the store is and holds."""
         pages = self._execute("PRAGMA page_count").fetchone()[0]
@@ -283,6 +317,27 @@ class Reads:
             known = _decode_actor(self._execute(SQL["actor"], (number,)).fetchone()[0])
             self._actors[number] = known
         return known
+
+
+def _queue_task(row: Sequence[Any]) -> QueueTask:
+    eid, kind, key, queue, fid, reason, not_before, payload, enqueued_at, holder = row
+    state: TaskState = "ready" if holder is None else "leased"
+    if not_before is not None:
+        state = "delayed"
+    return QueueTask(
+        task_id=task_id(kind, UUID(bytes=eid), key),
+        queue=queue,
+        kind=kind,
+        eid=UUID(bytes=eid),
+        reason=reason,
+        enqueued_at=from_us(enqueued_at),
+        state=state,
+        fid=fid,
+        key=key,
+        not_before=None if not_before is None else from_us(not_before),
+        payload=None if payload is None else decode(payload),
+        holder=holder,
+    )
 
 
 def known_json(known: frozenset[tuple[str, str]]) -> str:

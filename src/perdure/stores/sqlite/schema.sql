@@ -1,10 +1,10 @@
--- The schema of a SQLite store, version 2. Instants are microseconds since 1970-01-01T00:00Z, ids of
+-- The schema of a SQLite store, version 3. Instants are microseconds since 1970-01-01T00:00Z, ids of
 -- executions their 16 bytes.
 
 -- "perd": says that a file is ours before anything in it is read.
 PRAGMA application_id = 1885696612;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO meta VALUES ('schema_version', 2);
+INSERT INTO meta VALUES ('schema_version', 3);
 
 -- Where code ran and who acted: interned, so that a row names them by a small number.
 CREATE TABLE sites (id INTEGER PRIMARY KEY, body BLOB NOT NULL UNIQUE);
@@ -90,17 +90,33 @@ CREATE TABLE tasks (
     id INTEGER PRIMARY KEY,
     eid BLOB NOT NULL,
     kind TEXT NOT NULL,
+    key TEXT NOT NULL DEFAULT '',   -- '' for the START and the RESUME, of which there is one each
     queue TEXT NOT NULL,
-    workflow TEXT NOT NULL,
+    workflow TEXT NOT NULL,         -- of a run_step: the name of the step
     version TEXT NOT NULL,
     priority INTEGER NOT NULL,
     reason TEXT NOT NULL,
     not_before INTEGER,             -- NULL once it is ready
     enqueued_at INTEGER NOT NULL,
-    UNIQUE (eid, kind)              -- a second enqueue of a task that is still there is a no-op
+    -- What follows belongs to tasks that a frame has enqueued; they are held under a lease.
+    fid TEXT,
+    payload BLOB,
+    holder TEXT,                    -- who holds the lease, while one does
+    epoch INTEGER NOT NULL DEFAULT 0,   -- how often it was dequeued
+    ttl REAL,                       -- seconds; NULL if the lease lasts as long as the holder's session
+    renewal INTEGER NOT NULL DEFAULT 0,
+    renewed_at INTEGER,
+    state BLOB,                     -- what its holders keep in it
+    stop INTEGER NOT NULL DEFAULT 0,    -- whether its holder is asked to stop
+    UNIQUE (eid, kind, key, queue)  -- a second enqueue of a task that is still there is a no-op
 );
--- The order in which a dequeue takes them; delayed tasks are not in its way.
-CREATE INDEX tasks_ready ON tasks (queue, priority, id) WHERE not_before IS NULL;
+-- The order in which a dequeue takes them; what is delayed, or is for others, is not in its way.
+CREATE INDEX tasks_ready ON tasks (queue, priority, id) WHERE not_before IS NULL AND fid IS NULL;
+-- The same for those that a frame has enqueued.
+CREATE INDEX tasks_enqueued ON tasks (queue, kind, priority, id)
+WHERE not_before IS NULL AND fid IS NOT NULL AND holder IS NULL;
+-- Whoever holds tasks finds them again; the sweeper watches their renewals.
+CREATE INDEX tasks_held ON tasks (holder) WHERE holder IS NOT NULL;
 -- What the sweeper promotes next.
 CREATE INDEX tasks_delayed ON tasks (not_before) WHERE not_before IS NOT NULL;
 

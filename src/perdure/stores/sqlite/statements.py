@@ -9,7 +9,7 @@ from importlib import resources
 _FOLDER = resources.files("perdure.stores.sqlite")
 
 SCHEMA = _FOLDER.joinpath("schema.sql").read_text(encoding="utf-8")
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 APPLICATION_ID = int.from_bytes(b"perd")
 
 # A statement costs as much as a row, so many rows share one. Few sizes keep few statements cached.

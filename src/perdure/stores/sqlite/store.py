@@ -8,6 +8,7 @@ everything, called inline.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -15,11 +16,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+from msgspec import Raw
+
 from perdure.errors import InvalidArgument, StoreUnavailable
-from perdure.model.entry import PackedMessage
 from perdure.model.execution import Execution, ExecutionRow, LeaseInfo, Page
 from perdure.model.provenance import Site
-from perdure.ports.commands import Transition
+from perdure.model.queue_task import LeasedTask, QueueDepth, QueueTask
+from perdure.ports.commands import CreateExecution, Outcome, Transition
 from perdure.ports.store import (
     NO_CHANNELS,
     NOTHING_KEPT,
@@ -29,8 +32,10 @@ from perdure.ports.store import (
     ControlEntry,
     ExecutionQuery,
     JournalRow,
+    LeaseBeat,
     Mail,
     MissingWorkflow,
+    OutOfTime,
     Session,
     SessionBeat,
     StoreInfo,
@@ -38,6 +43,7 @@ from perdure.ports.store import (
 from perdure.stores.sqlite.checkpoint import Checkpointer
 from perdure.stores.sqlite.connection import (
     Connection,
+    Lendable,
     connect,
     data_version,
     file_of,
@@ -48,6 +54,7 @@ from perdure.stores.sqlite.connection import (
 )
 from perdure.stores.sqlite.core import Core
 from perdure.stores.sqlite.dequeue import Dequeuer
+from perdure.stores.sqlite.lending import Loan, create_in
 from perdure.stores.sqlite.reads import Reads, known_json, make_json
 from perdure.stores.sqlite.statements import SQL
 from perdure.stores.sqlite.threads import Inline, Thread
@@ -64,7 +71,7 @@ class SqliteStore:
         self,
         url: str,
         path: str,
-        connection: Connection,
+        connection: Lendable,
         reading: Connection,
         checkpointer: Checkpointer | None,
     ) -> None:
@@ -112,13 +119,16 @@ class SqliteStore:
         self._check_open()
         return await self._writer.call(self._written, function, args)
 
-    def _written(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
+    def _check_file(self) -> None:
         if self._file is not None and file_of(self._path) != self._file:
             message = (
                 f"store {self._path}: the file was removed or replaced while it was open; nothing "
                 "was written: stop every process that uses it, and put the file back"
             )
             raise StoreUnavailable(message)
+
+    def _written(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
+        self._check_file()
         try:
             result = function(*args)
         except sqlite3.Error as error:
@@ -157,6 +167,44 @@ class SqliteStore:
     ) -> Committed:
         """Apply transitions in one transaction."""
         return await self._write(self._core.commit, session, batch_no, transitions)
+
+    async def transact(self, run: Callable[[Any], Transition], timeout: float) -> Outcome:
+        """Let a user's function write in the transaction that applies a transition."""
+        self._check_open()
+        loan = Loan(self._path, run, timeout)
+        if not self.shared:
+            return loan.make(self._connection)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Outcome] = loop.create_future()
+
+        def give(outcome: Outcome | None, error: BaseException | None) -> None:
+            if not answer.done() and outcome is not None:
+                answer.set_result(outcome)
+            elif not answer.done():
+                answer.set_exception(error or OutOfTime())
+
+        def tell(outcome: Outcome | None, error: BaseException | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(give, outcome, error)
+
+        def work() -> None:
+            try:
+                self._check_file()
+                # When its time is over the function may go on for ever: nobody waits for it.
+                tell(loan.make(expired=lambda: tell(None, OutOfTime())), None)
+            except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
+                tell(None, error)
+
+        threading.Thread(target=work, name="perdure-transaction", daemon=True).start()
+        return await answer
+
+    async def create_in(self, connection: object, creation: CreateExecution) -> Outcome:
+        """Create an execution in the transaction of the caller's own connection."""
+        self._check_open()
+        if not self.shared:
+            message = "a store in memory has one connection, its own; use a store in a file"
+            raise InvalidArgument(message)
+        return create_in(self._path, connection, creation)
 
     async def beat(self, session: int) -> Beat:
         """Renew a session."""
@@ -222,6 +270,30 @@ class SqliteStore:
         """Tell for which workflow versions outside `known` ready tasks wait."""
         return await self._read(self._reads.missing, queues, known)
 
+    async def has_steps(self, queues: Sequence[str], steps: Sequence[str]) -> bool:
+        """Tell whether a task is ready that runs one of these steps."""
+        return await self._read(self._reads.has_steps, queues, steps)
+
+    async def has_delegated(self, queues: Sequence[str]) -> bool:
+        """Tell whether a delegated task is ready on these queues."""
+        return await self._read(self._reads.has_delegated, queues)
+
+    async def held(self, holder: str) -> list[LeasedTask]:
+        """List the tasks that somebody holds."""
+        return await self._read(self._reads.held, holder)
+
+    async def leases(self) -> list[LeaseBeat]:
+        """List the leases of tasks that are to be renewed."""
+        return await self._read(self._reads.leases)
+
+    async def queue_tasks(self, queue: str, limit: int) -> list[QueueTask]:
+        """List the tasks of a queue."""
+        return await self._read(self._reads.queue_tasks, queue, limit)
+
+    async def queue_depth(self, queue: str) -> QueueDepth:
+        """Count the tasks of a queue."""
+        return await self._read(self._reads.queue_depth, queue)
+
     # -- reads -------------------------------------------------------------------------------
 
     async def record(self, eid: UUID) -> Execution | None:
@@ -252,13 +324,13 @@ class SqliteStore:
         """Read what has reached an execution, together."""
         return await self._read(self._reads.mail, eid, channels)
 
+    async def items(self, eid: UUID, stream: str, after: int, limit: int) -> list[tuple[int, Raw]]:
+        """Read items of a stream."""
+        return await self._read(self._reads.items, eid, stream, after, limit)
+
     async def wakes(self, eids: Sequence[UUID]) -> dict[UUID, int]:
         """Read the wake counters of executions."""
         return await self._read(self._reads.wakes, eids)
-
-    async def stream(self, eid: UUID, name: str, after: int, limit: int) -> list[PackedMessage]:
-        """Read up to `limit` items of a stream that have a number above `after`, in order."""
-        return await self._read(self._reads.stream, eid, name, after, limit)
 
     async def lease(self, eid: UUID) -> LeaseInfo | None:
         """Tell who owns an execution."""
@@ -275,6 +347,10 @@ class SqliteStore:
     async def control(self, after: int = 0, limit: int = 1000) -> list[ControlEntry]:
         """Read the control log after a position."""
         return await self._read(self._reads.control, after, limit)
+
+    async def control_end(self) -> int:
+        """Give the position of the last entry of the control log."""
+        return await self._read(self._reads.control_end)
 
     async def info(self) -> StoreInfo:
         """Tell what the store is and holds."""

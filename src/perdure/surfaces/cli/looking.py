@@ -194,6 +194,35 @@ def stream(
     look(store, work, debug=debug)
 
 
+def show_queue(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The name of the queue.")],
+    *,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=LIMIT_MAX, metavar="N", help="At most so many.")
+    ] = 100,
+    store: StoreOption = DEFAULT_STORE,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """List the tasks of a queue, in the order in which they are taken.
+
+    In a pipe the cells are: task, state, kind, enqueued, not before, holder, reason, payload.
+    """
+    out = Output(as_json=as_json)
+
+    async def work(engine: Engine) -> None:
+        depth = await engine.queues.depth(queue)
+        tasks = await engine.queues.pending(queue, limit=limit)
+        if out.terminal:
+            out.text(f"{depth.ready} ready, {depth.delayed} delayed, {depth.leased} leased")
+        if tasks:
+            views.show_tasks(out, tasks, engine.clock.now())
+        if len(tasks) < depth.ready + depth.delayed + depth.leased:
+            note(f"only {len(tasks)} are shown; show more with --limit")
+
+    look(store, work, debug=debug)
+
+
 def store_info(
     *,
     store: StoreOption = DEFAULT_STORE,

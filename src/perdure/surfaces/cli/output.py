@@ -27,6 +27,11 @@ STATUS_STYLES = {
     "cancelling": "magenta",
     "terminated": "red",
     "abandoned": "dim",
+    "ready": "cyan",
+    "delayed": "dim",
+    "leased": "yellow",
+    "decided": "green",
+    "expired": "dim",
 }
 
 
@@ -48,6 +53,11 @@ def make_console(stream: IO[str]) -> Console:
 def note(text: str) -> None:
     """Say something beside the answer, on the standard error."""
     print(printable(text), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def say(line: str) -> None:
+    """Say on the standard output what a process that works is doing."""
+    print(printable(line), flush=True)  # noqa: T201
 
 
 class Output:

@@ -22,6 +22,15 @@ from perdure.model.provenance import Actor, ActorKind
 DEFAULT_STORE = "sqlite:///perdure.db"
 DEFAULT_ACTOR = "system:perdure-cli"
 
+ConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        envvar="PERDURE_CONFIG",
+        metavar="MODULE:ATTR",
+        help="An EngineConfig, for example app:config, of which some options have their own words.",
+    ),
+]
 AppOption = Annotated[
     str | None,
     typer.Option(
@@ -91,6 +100,15 @@ def read_value(typed: str) -> Any:
         return msgspec.json.decode(typed)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return typed
+
+
+def read_json(option: str, typed: str) -> Any:
+    """Read a value that must be JSON."""
+    try:
+        return msgspec.json.decode(typed)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        message = f"{typed!r} is not JSON; a text needs quotes of its own, like '\"text\"'"
+        raise typer.BadParameter(message, param_hint=option) from error
 
 
 def read_pairs(option: str, typed: Sequence[str]) -> dict[str, str]:

@@ -14,13 +14,16 @@ from rich.text import Text
 
 from perdure.model.entry import Entry
 from perdure.model.execution import ExecutionRow, ExecutionStatus, FrameNode
+from perdure.model.queue_task import QueueTask
+from perdure.model.review import DecideResult, Decision
+from perdure.ports.projection import Review
 from perdure.ports.store import StoreInfo
 from perdure.surfaces.cli import wording
 from perdure.surfaces.cli.output import STATUS_STYLES, Output, assemble
 
 WIDE = 120
 """From so many columns on, a view has room for what is good to know, too."""
-CROPPED = frozenset({"workflow", "key", "detail"})
+CROPPED = frozenset({"workflow", "key", "detail", "queue", "payload", "decision", "holder"})
 FID_WIDTH = 16
 
 
@@ -214,6 +217,79 @@ def show_store(out: Output, info: StoreInfo) -> None:
         "delayed tasks": str(info.delayed_tasks),
         "timers": str(info.timers),
         "sessions": str(info.sessions),
+    }
+    show_facts(out, facts)
+
+
+def show_tasks(out: Output, tasks: Sequence[QueueTask], now: datetime) -> None:
+    """Show the tasks of a queue, one on each line.
+
+    The cells of a pipe are: task, state, kind, enqueued, not before, holder, reason, payload.
+    """
+    if not out.terminal:
+        for task in tasks:
+            if out.as_json:
+                out.document(task)
+                continue
+            times = (wording.instant(task.enqueued_at), wording.instant(task.not_before))
+            payload = "" if task.payload is None else wording.json_text(task.payload)
+            out.row(task.task_id, task.state, task.kind, *times, task.holder, task.reason, payload)
+        return
+    table = _table("execution", "kind", "state", "since", "holder", "payload")
+    for task in tasks:
+        table.add_row(
+            Text(str(task.eid)),
+            Text(task.kind),
+            _status(task.state),
+            Text(wording.ago(task.enqueued_at, now), "dim"),
+            _cropped(task.holder or ""),
+            _cropped("" if task.payload is None else wording.json_text(task.payload)),
+        )
+    out.table(table)
+
+
+def show_reviews(out: Output, reviews: Sequence[Review], now: datetime, *, every: bool) -> None:
+    """Show reviews, one on each line; the decisions, too, if not only what waits is shown.
+
+    The cells of a pipe are: rid, status, queue, requested, deadline, payload, decision.
+    """
+    if not out.terminal:
+        for review in reviews:
+            if out.as_json:
+                out.document(review)
+                continue
+            times = (wording.instant(review.requested_at), wording.instant(review.deadline))
+            payload, decision = wording.json_text(review.payload), wording.decision(review)
+            out.row(review.rid, review.status, review.queue, *times, payload, decision)
+        return
+    headers = ["review", "queue", "since", "status" if every else "deadline", "payload"]
+    table = _table(*headers, *(["decision"] if every else []))
+    for review in reviews:
+        left = Text(wording.left(review.deadline, now))
+        cells = [
+            Text(review.rid),
+            _cropped(review.queue),
+            Text(wording.ago(review.requested_at, now), "dim"),
+            _status(review.status) if every else left,
+            _cropped(wording.json_text(review.payload)),
+        ]
+        table.add_row(*cells, *([_cropped(wording.decision(review))] if every else []))
+    out.table(table)
+
+
+def show_decision(out: Output, result: DecideResult) -> None:
+    """Show the decision that counts, and whether it is the one that was just given."""
+    decision: Decision = result.decision
+    if out.as_json:
+        out.document({**wording.plain(decision), "first": result.first})
+        return
+    at = wording.calendar(decision.at) if out.terminal else wording.instant(decision.at)
+    facts = {
+        "review": decision.rid,
+        "verdict": decision.verdict,
+        "data": "" if decision.data is None else wording.json_text(decision.data),
+        "decided by": str(decision.by),
+        "decided": at,
     }
     show_facts(out, facts)
 

@@ -13,6 +13,7 @@ import msgspec
 from perdure.model.entry import Entry
 from perdure.model.execution import ErrorInfo, ExecutionRow, ExecutionStatus, FrameNode
 from perdure.model.provenance import describe_stop
+from perdure.ports.projection import Review
 
 _KIB = 1024
 _OWN_CHANNEL = re.compile(r"^channel:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.")
@@ -89,6 +90,13 @@ def ago(at: datetime, now: datetime) -> str:
         if passed >= unit:
             return f"{passed // unit} {name} ago"
     return "now"
+
+
+def left(deadline: datetime | None, now: datetime) -> str:
+    """Give how long there is until a deadline: ``in 2 h 5 min``, ``passed``; ``""`` for none."""
+    if deadline is None:
+        return ""
+    return f"in {duration(deadline - now)}" if deadline > now else "passed"
 
 
 def size(count: int | None) -> str:
@@ -256,6 +264,14 @@ def outcome(node: FrameNode) -> str:
     if node.status == "completed":
         parts.append(json_text(node.value))
     return "  ".join(parts)
+
+
+def decision(review: Review) -> str:
+    """Give what was decided, and by whom; ``""`` while nothing is."""
+    if review.verdict is None:
+        return ""
+    data = "" if review.data is None else f" {json_text(review.data)}"
+    return f"{review.verdict}{data} by {review.decided_by}"
 
 
 def plain(value: Any) -> Any:

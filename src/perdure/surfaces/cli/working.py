@@ -1,17 +1,10 @@
-"""How does a worker process live? It says that it is up, works, drains at a signal, and says so.
-
-The first SIGTERM or SIGINT drains; a second one stops the process at once, as a crash would, and it
-exits with 128 + the number of the signal: 130 or 143.
-"""
+"""How does a worker process live? It says that it is up, works, drains at a signal, and says so."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+import dataclasses
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -22,17 +15,18 @@ from perdure.runtime.engine import Engine
 from perdure.runtime.worker import Worker
 from perdure.surfaces.cli.failures import failures
 from perdure.surfaces.cli.logs import logs_on_stderr
-from perdure.surfaces.cli.target import check_store, load_registry
+from perdure.surfaces.cli.output import say
+from perdure.surfaces.cli.stopping import Stop, stop_signals
+from perdure.surfaces.cli.target import check_store, configured, load_registry
 from perdure.surfaces.cli.typed import (
     DEFAULT_STORE,
     AppOption,
     DebugOption,
     StoreOption,
 )
-from perdure.surfaces.cli.wording import printable
 
 DEFAULTS = EngineConfig()
-STOPPING = (signal.SIGTERM, signal.SIGINT)
+LAST_WORDS = "what ran resumes when the session expires"
 SHOWN_MAX = 8
 """So many workflows the line that says that the worker is up names."""
 
@@ -44,9 +38,12 @@ QueueOption = Annotated[
     ),
 ]
 DrainOption = Annotated[
-    float,
+    float | None,
     typer.Option(
-        "--drain", min=0, metavar="SECONDS", help="How long running steps have at the end."
+        "--drain",
+        min=0,
+        metavar="SECONDS",
+        help=f"How long running steps have at the end.  [{DEFAULTS.drain:g}]",
     ),
 ]
 MaxExecutionsOption = Annotated[
@@ -58,11 +55,12 @@ MaxStepsOption = Annotated[
     typer.Option("--max-steps", min=1, metavar="N", help="Run at most so many steps at one time."),
 ]
 SessionTtlOption = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--session-ttl",
         metavar="SECONDS",
-        help="Silent for so long, it counts as dead, and others take over.",
+        help="Silent for so long, it counts as dead, and others take over.  "
+        f"[{DEFAULTS.session_ttl:g}]",
     ),
 ]
 
@@ -73,10 +71,10 @@ def worker(
     once: Annotated[
         bool, typer.Option("--once", help="Stop as soon as there is nothing left to do.")
     ] = False,
-    drain: DrainOption = DEFAULTS.drain,
+    drain: DrainOption = None,
     max_executions: MaxExecutionsOption = 1_000,
     max_steps: MaxStepsOption = 256,
-    session_ttl: SessionTtlOption = DEFAULTS.session_ttl,
+    session_ttl: SessionTtlOption = None,
     no_upkeep: Annotated[
         bool,
         typer.Option("--no-upkeep", help="Neither fire timers nor recover executions."),
@@ -99,8 +97,13 @@ def worker(
 
     async def work() -> None:
         registry = load_registry(app)
-        config = EngineConfig(drain=drain, session_ttl=session_ttl)
-        with _stop_signals() as stop:
+        base = configured()
+        config = dataclasses.replace(
+            base,
+            drain=base.drain if drain is None else drain,
+            session_ttl=base.session_ttl if session_ttl is None else session_ttl,
+        )
+        with stop_signals(LAST_WORDS) as stop:
             async with perdure.open(check_store(store), registry, config=config) as engine:
                 working = engine.worker(
                     queues=queues,
@@ -109,8 +112,8 @@ def worker(
                     upkeep=not no_upkeep,
                     worker_id=worker_id,
                 )
-                reason = await _live(working, stop, _scope(engine, queues), drain, once=once)
-            _say(f"worker {working.worker_id} stopped: {reason}")
+                reason = await _live(working, stop, _scope(engine, queues), config.drain, once=once)
+            say(f"worker {working.worker_id} stopped: {reason}")
 
     with failures(debug=debug), logs_on_stderr(debug=debug):
         asyncio.run(work())
@@ -119,57 +122,18 @@ def worker(
 async def _live(working: Worker, stop: Stop, scope: str, drain: float, *, once: bool) -> str:
     """Work until a signal comes or, with `once`, nothing is left; drain; give the reason."""
     async with working:
-        _say(f"worker {working.worker_id} is up: {scope}")
+        say(f"worker {working.worker_id} is up: {scope}")
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.event.wait())]
         if once:
             waits.append(asyncio.ensure_future(working.run_until_idle()))
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if stop.name is not None:
-            _say(f"{stop.name}: running steps have {drain:g} s; a second signal stops at once")
+            say(f"{stop.name}: running steps have {drain:g} s; a second signal stops at once")
     waits[0].cancel()
     # Once drained there is nothing to wait for: to cancel it could lose the answer of a dequeue.
     for idle in waits[1:]:
         await idle
     return stop.name or "nothing is left to do"
-
-
-class Stop:
-    """Whether the process was told to stop.
-
-    Attributes:
-        event: set at the first signal.
-        name: the name of that signal, or ``None``.
-    """
-
-    def __init__(self) -> None:
-        """Nobody has told it to stop."""
-        self.event = asyncio.Event()
-        self.name: str | None = None
-        self._loop = asyncio.get_running_loop()
-
-    def receive(self, number: int, _frame: FrameType | None) -> None:
-        """Take a signal: the first one asks to stop, a second one stops at once.
-
-        It runs between two lines of whatever the process does, also while a step blocks the event
-        loop. So it must not print through a stream that may be in use.
-        """
-        if self.name is not None:
-            os.write(2, b"perdure: stopped at once; what ran resumes when the session expires\n")
-            os._exit(128 + number)
-        self.name = signal.Signals(number).name
-        self._loop.call_soon_threadsafe(self.event.set)
-
-
-@contextmanager
-def _stop_signals() -> Iterator[Stop]:
-    """Take SIGTERM and SIGINT, and give them back at the end."""
-    stop = Stop()
-    before = {number: signal.signal(number, stop.receive) for number in STOPPING}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _scope(engine: Engine, queues: Sequence[str]) -> str:
@@ -178,7 +142,3 @@ def _scope(engine: Engine, queues: Sequence[str]) -> str:
     shown = ", ".join(known[:SHOWN_MAX]) or "none"
     more = f" and {len(known) - SHOWN_MAX} more" if len(known) > SHOWN_MAX else ""
     return f"store {engine.store.url}; queues {', '.join(queues)}; workflows {shown}{more}"
-
-
-def _say(line: str) -> None:
-    print(printable(line), flush=True)  # noqa: T201

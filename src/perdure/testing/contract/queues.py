@@ -7,7 +7,16 @@ import msgspec
 
 from perdure.model.entry import ExecutionResumed, ExecutionStarted
 from perdure.model.instants import from_us
-from perdure.ports.commands import Done, ExpireSession, FireTimers, Refused, Timer
+from perdure.model.queue_task import QueueDepth
+from perdure.ports.commands import (
+    DequeueDelegated,
+    Done,
+    Enqueue,
+    ExpireSession,
+    FireTimers,
+    Refused,
+    Timer,
+)
 from perdure.ports.store import Claimed, JournalRow, MissingWorkflow, SessionGone
 from perdure.testing.contract.stage import (
     BODY,
@@ -224,3 +233,20 @@ async def sessions_share_the_work(stage: Stage) -> None:
     assert _eids(one) + _eids(two) == eids
     beats = [await stage.store.beat(taker.session) for taker in (stage.worker, other)]
     assert [{own.eid for own in beat.owned} for beat in beats] == [{eids[0]}, set(eids[1:])]
+
+
+@CHECKS.add
+async def a_queue_is_counted_by_what_its_tasks_are(stage: Stage) -> None:
+    """Ready, delayed or leased: each task is one of them, as the list of the tasks says."""
+    owned = await stage.own()
+    eid, epoch = owned.record.eid, owned.epoch
+    for key in ("one", "two", "three"):
+        fid = f"root/{key}#0"
+        await stage.apply(Enqueue(eid, epoch, fid, "delegate", key, "agents", b"1", NOW))
+    await stage.apply(DequeueDelegated(("agents",), "holder", TTL_S, NOW))
+    await stage.create(queue="agents", not_before=from_us(NOW + SECOND))
+    await stage.create(queue="other")
+    assert await stage.store.queue_depth("agents") == QueueDepth(ready=2, delayed=1, leased=1)
+    assert await stage.store.queue_depth("nosuch") == QueueDepth(0, 0, 0)
+    states = [task.state for task in await stage.store.queue_tasks("agents", 10)]
+    assert sorted(states) == ["delayed", "leased", "ready", "ready"]

@@ -99,10 +99,12 @@ async def journal_after_gives_the_rows_that_hold_more(stage: Stage) -> None:
 @CHECKS.add
 async def control_log_is_read_from_a_position(stage: Stage) -> None:
     """The control log is read in pieces, in order, without a gap."""
+    assert await stage.store.control_end() == 0
     for _ in range(5):
         await stage.own()
     whole = await stage.store.control()
     assert len(whole) == 10
+    assert await stage.store.control_end() == whole[-1].position
     pieces, after = [], 0
     while piece := await stage.store.control(after, 3):
         assert len(piece) <= 3

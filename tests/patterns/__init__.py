@@ -1,0 +1,3 @@
+"""Tests of the patterns."""
+
+from __future__ import annotations

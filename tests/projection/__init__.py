@@ -1,0 +1,3 @@
+"""The view of the control log."""
+
+from __future__ import annotations
