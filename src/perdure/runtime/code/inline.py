@@ -79,16 +79,19 @@ class Inline(Opening):
         Args:
             patch_id: what was given to `patched`.
         """
-        if not self._patch("deprecate_patch", patch_id):
-            remedy = (
-                f"the old branch of patch {patch_id!r} is gone from the code: bring it back under "
-                f"ctx.patched({patch_id!r}) and resume the execution, or migrate it to a version "
-                "that has it"
-            )
-            difference = "the execution is on the old branch, or had passed this place before"
-            fid = f"{PATCHES}{patch_id}"
-            self._driver.stop(NondeterminismError(fid, difference, remedy))
-            raise Abandoned
+        self._check("deprecate_patch")
+        runner, fid = self._runner, f"{PATCHES}{check_name('patch id', patch_id, FRAME_KEY)}"
+        answered = patch_id in self._patches or fid in runner.table.memos
+        if (answered or not runner.replays) and self._patch("deprecate_patch", patch_id):
+            return
+        remedy = (
+            f"the old branch of patch {patch_id!r} is gone from the code: bring it back under "
+            f"ctx.patched({patch_id!r}) and resume the execution, or migrate it to a version that "
+            "has it"
+        )
+        difference = "the execution is on the old branch, or had passed this place before"
+        self._driver.stop(NondeterminismError(fid, difference, remedy))
+        raise Abandoned
 
     def _patch(self, method: str, patch_id: str) -> bool:
         self._check(method)
