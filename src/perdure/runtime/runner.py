@@ -25,7 +25,7 @@ from perdure.errors import (
 )
 from perdure.model import codec
 from perdure.model.entry import FrameAbandoned, FrameCompleted, FrameStarted
-from perdure.model.ids import PATCHES, ROOT
+from perdure.model.ids import ROOT
 from perdure.model.retry import NO_RETRY
 from perdure.ports.commands import (
     Command,
@@ -147,13 +147,7 @@ class Runner:
     @property
     def replays(self) -> bool:
         """Whether the journal holds something that the function has not come to yet."""
-        if not self._replaying:
-            return False
-        table, frames = self.table, self._frames
-        unmet = (fid for fid in table.started if fid not in frames)
-        undelivered = (fid for fid in table.order if fid in frames and not frames[fid].done)
-        # A patch that the code has no more is never met again.
-        return any(not fid.startswith(PATCHES) for fid in unmet) or any(undelivered)
+        return self._replaying and recorded.lies_ahead(self.table, self._passed, self._frames)
 
     def resume(self, claimed: Claimed) -> None:
         """Go on with what was kept, as `claimed` says that nobody had it meanwhile."""
