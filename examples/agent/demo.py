@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import shutil
 import sys
 import tempfile
-from asyncio.subprocess import DEVNULL, STDOUT, Process
+from asyncio.subprocess import Process
 from collections import Counter
 from pathlib import Path
 from uuid import UUID
@@ -26,6 +25,7 @@ if not __package__:  # run as a file: only its own directory is looked in
 
 import perdure  # noqa: E402 - found by the line above, as are those that follow
 from examples.agent import app, slow_agent  # noqa: E402
+from examples.processes import Commands, end, kill  # noqa: E402
 from perdure import Engine  # noqa: E402
 
 TOPICS = ("bridges", "tunnels", "ferries")
@@ -44,33 +44,20 @@ class Lab:
         self.url = f"sqlite:///{directory / 'agent.db'}"
         self.service = directory / "service"
         self.service.mkdir()
-        self._log = directory / "processes.log"
-        self._environment = {
-            **os.environ,
-            "PERDURE_STORE": self.url,
-            "PYTHONPATH": str(ROOT),
-            "AGENT_SERVICE": str(self.service),
-        }
+        environment = {"AGENT_SERVICE": str(self.service)}
         if careless:
-            self._environment["AGENT_CARELESS"] = "1"
-
-    async def begin(self, *words: str) -> Process:
-        """Start a ``perdure`` command in the background."""
-        with self._log.open("ab") as log:
-            return await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "perdure", *words,
-                env=self._environment, stdin=DEVNULL, stdout=log, stderr=STDOUT, cwd=ROOT,
-            )  # fmt: skip
+            environment["AGENT_CARELESS"] = "1"
+        self._commands = Commands(self.url, directory / "processes.log", environment)
 
     async def worker(self) -> Process:
         """Start a worker."""
-        return await self.begin(
+        return await self._commands.begin(
             "worker", "--app", "examples.agent.app", "--session-ttl", SESSION_TTL_S
         )
 
     async def consumer(self) -> Process:
         """Start the consumer; under its holder id it attaches to what it held."""
-        return await self.begin(
+        return await self._commands.begin(
             "consume", "--queue", app.AGENTS, "--holder", HOLDER, "--limit", str(QUESTIONS),
             "--ttl", LEASE_TTL_S, "--", sys.executable, str(HERE / "slow_agent.py"),
         )  # fmt: skip
@@ -86,15 +73,11 @@ async def run(directory: Path, *, careless: bool) -> list[str]:
         try:
             await submitted(engine, service)
             print(f"the agent thinks about {QUESTIONS} questions; killing consumer and worker")
-            for process in (consumer, worker):
-                process.kill()
-                await process.wait()
+            await kill(consumer, worker)
             worker, consumer = await lab.worker(), await lab.consumer()
             reports = [await engine.result(eid, timeout=60) for eid in eids]
         finally:
-            for process in (worker, consumer):
-                process.terminate()
-                await process.wait()
+            await end(worker, consumer)
         for topic, report in zip(TOPICS, reports, strict=True):
             print(f"  {topic}: {', '.join(found['answer'] for found in report.values())}")
         return await audit(engine, eids, service.submitted())

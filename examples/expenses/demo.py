@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import shutil
 import sqlite3
 import sys
 import tempfile
-from asyncio.subprocess import DEVNULL, STDOUT, Process
+from asyncio.subprocess import Process
 from contextlib import closing
 from pathlib import Path
 from uuid import UUID
@@ -28,6 +27,7 @@ if not __package__:  # run as a file: only its own directory is looked in
 
 import perdure  # noqa: E402 - found by the line above, as are those that follow
 from examples.expenses import app, audit  # noqa: E402
+from examples.processes import Commands, end, kill  # noqa: E402
 from perdure import Engine  # noqa: E402
 
 REPORTS = 20
@@ -47,42 +47,27 @@ class Company:
         """Take the directory for the files of the run."""
         self.path = directory / "expenses.db"
         self.url = f"sqlite:///{self.path}"
-        self._log = directory / "processes.log"
-        self._environment = {**os.environ, "PERDURE_STORE": self.url, "PYTHONPATH": str(ROOT)}
-
-    async def begin(self, *words: str) -> Process:
-        """Start a ``perdure`` command in the background."""
-        with self._log.open("ab") as log:
-            return await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "perdure", *words,
-                env=self._environment, stdin=DEVNULL, stdout=log, stderr=STDOUT, cwd=ROOT,
-            )  # fmt: skip
+        self._commands = Commands(self.url, directory / "processes.log")
 
     async def worker(self) -> Process:
         """Start a worker."""
-        return await self.begin(
+        return await self._commands.begin(
             "worker", "--app", "examples.expenses.app", "--session-ttl", SESSION_TTL_S
         )
 
     async def consumer(self) -> Process:
         """Start the consumer; under its holder id it attaches to what it held."""
-        return await self.begin(
+        return await self._commands.begin(
             "consume", "--queue", app.RECEIPTS, "--holder", "receipts-1", "--limit", "4",
             "--ttl", LEASE_TTL_S, "--", sys.executable, str(HERE / "check_receipts.py"),
         )  # fmt: skip
 
     async def decide(self, rid: str, verdict: str, by: str) -> None:
         """Decide a review on the command line, as a person would."""
-        deciding = await self.begin("reviews", "decide", rid, verdict, "--by", by)
+        deciding = await self._commands.begin("reviews", "decide", rid, verdict, "--by", by)
         if await deciding.wait() != 0:
-            message = f"the decision on {rid} failed; see {self._log}"
+            message = f"the decision on {rid} failed; see {self._commands.log}"
             raise SystemExit(message)
-
-
-async def kill(process: Process) -> None:
-    """Kill a process with SIGKILL."""
-    process.kill()
-    await process.wait()
 
 
 async def run(directory: Path, count: int, decide_within_s: float) -> list[str]:
@@ -116,8 +101,7 @@ async def run(directory: Path, count: int, decide_within_s: float) -> list[str]:
                 report = by_eid[entry.eid]
                 if requested == count // 4:
                     print("killing the consumer and the worker, and starting others")
-                    await kill(consumer)
-                    await kill(worker)
+                    await kill(consumer, worker)
                     worker, consumer = await company.worker(), await company.consumer()
                 if requested % 3:
                     verdicts[report] = "approve" if requested % 3 == 1 else "reject"
@@ -133,9 +117,7 @@ async def run(directory: Path, count: int, decide_within_s: float) -> list[str]:
             print(f"decided {len(verdicts)}; {count - len(verdicts)} are left to expire")
             results = {by_eid[eid]: await engine.result(eid, timeout=90) for eid in eids}
         finally:
-            for process in (worker, consumer):
-                process.terminate()
-                await process.wait()
+            await end(worker, consumer)
         for result in results.values():
             print(f"  {result['report']}  {result['outcome']:9} {result['by'] or ''}")
         return audit.audit(
