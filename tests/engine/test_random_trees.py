@@ -24,12 +24,15 @@ TALK = st.tuples(
     st.sampled_from(["send", "send_globally", "announce", "claim", "listen", "answer"]),
     st.sampled_from(["x", "y"]),
 )
+MORE = st.tuples(
+    st.sampled_from(["detached", "transaction", "publish", "task", "patched"]), st.integers(0, 2)
+)
 NAPS = st.tuples(st.just("nap"), st.sampled_from([0, 60, 3600]))
 
 
 def programs(depth: int) -> st.SearchStrategy[Program]:
     """Give programs that nest branches and children at most `depth` deep."""
-    operations: st.SearchStrategy[tuple[str, Any]] = STEPS | INLINE | TALK | NAPS
+    operations: st.SearchStrategy[tuple[str, Any]] = STEPS | INLINE | TALK | MORE | NAPS
     if depth:
         branches = st.lists(programs(depth - 1), min_size=1, max_size=3)
         operations |= st.tuples(st.just("gather") | st.just("select"), branches)
@@ -49,7 +52,7 @@ async def run(ctx: Context, program: Program) -> list[Any]:
     return given
 
 
-async def operate(ctx: Context, kind: str, detail: Any) -> Any:
+async def operate(ctx: Context, kind: str, detail: Any) -> Any:  # noqa: PLR0911 - one for each
     """Do one operation."""
     if kind == "step":
         name, turns, fails = detail
@@ -62,7 +65,30 @@ async def operate(ctx: Context, kind: str, detail: Any) -> Any:
         return await ctx.child("tree", detail)
     if kind in ("guard", "shield"):
         return await protected(ctx, kind, detail)
+    if kind in ("detached", "transaction", "publish", "task", "patched"):
+        return await more(ctx, kind, detail)
     return await talk(ctx, kind, detail)
+
+
+async def more(ctx: Context, kind: str, detail: int) -> Any:
+    """Do an operation that is done elsewhere, or that leaves something behind for others."""
+    if kind == "detached":
+        return await ctx.step(wait_turns, detail, fails=detail == 2, queue="default")
+    if kind == "transaction":
+        return await ctx.transaction(in_database, detail)
+    if kind == "publish":
+        return await ctx.publish("items", detail)
+    if kind == "patched":
+        return ctx.patched(str(detail))
+    task = await ctx.enqueue("nobody", detail)
+    return await ctx.withdraw("nobody", task)
+
+
+def in_database(connection: Any, number: int) -> int:
+    """Write in a table of one's own, or fail after that."""
+    connection.execute("CREATE TABLE IF NOT EXISTS written (number INTEGER)")
+    connection.execute("INSERT INTO written VALUES (?)", (number,))
+    return 1 // (2 - number)
 
 
 async def protected(ctx: Context, kind: str, program: Program) -> list[Any]:
@@ -100,6 +126,7 @@ async def talk(ctx: Context, kind: str, detail: Any) -> Any:
 def trees() -> Registry:
     """Give the workflow ``tree``, which runs a program."""
     registry = Registry()
+    registry.step()(wait_turns)
 
     @registry.workflow("tree", version="1")
     async def tree(ctx: Context, program: Any) -> list[Any]:
@@ -122,6 +149,7 @@ async def check_effects(under: EngineUnderTest, rows: list[ExecutionRow]) -> Non
     assert told[UUID(int=0), "execution.created"] == 0
     announced: Counter[UUID] = Counter()
     sent: Counter[str] = Counter()
+    published: Counter[UUID] = Counter()
     for row in rows:
         names: dict[str, str] = {}
         numbers: list[Any] = []
@@ -132,6 +160,7 @@ async def check_effects(under: EngineUnderTest, rows: list[ExecutionRow]) -> Non
                 elif isinstance(entry, FrameCompleted):
                     announced[row.eid] += names[entry.fid] == "announce"
                     sent[str(row.eid)] += names[entry.fid] == "send"
+                    published[row.eid] += names[entry.fid] == "publish"
                 elif isinstance(entry, FrameFulfilled) and entry.message is not None:
                     numbers.append((entry.on, entry.message.seq))
         assert len(set(numbers)) == len(numbers), "no message is consumed twice"
@@ -142,6 +171,8 @@ async def check_effects(under: EngineUnderTest, rows: list[ExecutionRow]) -> Non
             if eid == row.eid and kind.startswith("announce.")
         )
         assert ours == announced[row.eid]
+        items = await store.items(row.eid, "items", 0, 500)
+        assert len(items) == published[row.eid]
         for kind in ("execution.created", f"execution.{row.status}"):
             assert told[row.eid, kind] == 1, (row.eid, kind)
 
