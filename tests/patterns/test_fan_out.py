@@ -43,7 +43,7 @@ def squares(runs: Runs) -> Registry:  # noqa: C901 - small functions, one after 
 
     @registry.workflow("named", version="1")
     async def named(ctx: Context) -> Any:
-        return await fan_out(ctx, "square", [2], name="n", queue="default")
+        return await fan_out(ctx, "square", [2], name="n", queue="slow")
 
     @registry.workflow("bad", version="1")
     async def bad(ctx: Context, limit: Any) -> Any:
@@ -73,7 +73,8 @@ def squares(runs: Runs) -> Registry:  # noqa: C901 - small functions, one after 
 
 async def test_the_results_are_in_the_order_of_the_items(url: str) -> None:
     """C147: children keyed by their position; none for no item."""
-    async with engine_under_test(squares(Runs()), url=url) as under:
+    queues = ("default", "slow")
+    async with engine_under_test(squares(Runs()), url=url, queues=queues) as under:
         eid = await under.engine.start("all", [3, 1, 2])
         empty = await under.engine.start("all", [])
         named = await under.engine.start("named")
@@ -84,6 +85,8 @@ async def test_the_results_are_in_the_order_of_the_items(url: str) -> None:
         assert await result_of(under, empty) == []
         assert "square" not in await trace_of(under, empty)
         assert [c.fid for c in (await under.engine.frames(named)).children] == ["root/n:0"]
+        (child,) = (await under.engine.executions(parent=named)).items
+        assert (child.queue, child.result) == ("slow", 4)
 
 
 @pytest.mark.parametrize("limit", [None, 2])

@@ -26,6 +26,12 @@ async def later() -> None:
     """Be a function that somebody called instead of naming it."""
 
 
+async def fail_later(ctx: Context) -> None:
+    """Be a branch that fails."""
+    await ctx.sleep(60)
+    raise ValueError("the other branch has failed")
+
+
 class Trip:
     """Actions and undos that keep a list of what was done, outside the engine.
 
@@ -82,6 +88,15 @@ class Trip:
         async def twice(ctx: Context, second: str) -> Any:
             pairs = [(partial(self.act, "0"), self.undo)]
             return await saga(ctx, pairs) + await saga(ctx, pairs, name=second)
+
+        @self.registry.workflow("beside", version="1")
+        async def beside(ctx: Context, *, together: bool) -> Any:
+            policy = RetryPolicy(max_attempts=3, backoff=timedelta(hours=1))
+            pairs = [(partial(self.flaky, "0"), self.undo), (partial(self.flaky, "1"), self.undo)]
+            branches = saga(ctx, pairs, act_retry=policy), fail_later(ctx)
+            if together:
+                return await ctx.gather(*branches, return_exceptions=True)
+            return await ctx.gather(*branches)
 
         @self.registry.workflow("patient", version="1")
         async def patient(ctx: Context) -> Any:
@@ -216,6 +231,17 @@ async def test_a_cancel_ends_the_wait_for_the_next_attempt(url: str) -> None:
         await under.run_until_idle()
         assert (await under.engine.status(eid)) == "cancelled"
         assert trip.done == ["0", "1", "-0"]
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_an_abandoned_saga_undoes_nothing(url: str, *, together: bool) -> None:
+    """What a failed gather abandons opens no frame any more, so a saga is not put at that risk."""
+    trip = Trip(_1=1)
+    async with engine_under_test(trip.registry, url=url) as under:
+        eid = await under.engine.start("beside", together=together)
+        await under.advance(timedelta(hours=2))
+        assert (await under.engine.status(eid)).terminal
+        assert trip.done == (["0", "1", "1"] if together else ["0", "1"])
 
 
 async def test_two_sagas_of_a_function_have_two_names(url: str) -> None:
