@@ -20,6 +20,7 @@ from types import FunctionType
 import pytest
 
 import perdure
+import perdure.patterns
 import perdure.testing
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -241,7 +242,7 @@ def test_what_is_foreign_is_found(text: str) -> None:
 
 def exported() -> Iterator[tuple[str, object]]:
     """Give every public name with what it means."""
-    for module in (perdure, perdure.testing):
+    for module in (perdure, perdure.patterns, perdure.testing):
         for name in module.__all__:
             yield f"{module.__name__}.{name}", getattr(module, name)
 

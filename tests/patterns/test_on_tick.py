@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import pytest
 
-from perdure import Context, InvalidArgument, InvalidName, Registry
+from perdure import Conflict, Context, InvalidArgument, InvalidName, Registry, StartOptions
 from perdure.patterns import on_tick
-from tests.engine.cluster import cluster
+from tests.engine.cluster import cluster, retrying
 from tests.engine.support import result_of
 
 MIDNIGHT = datetime(2030, 6, 1, tzinfo=UTC)
 
 
+class Nowhere(tzinfo):
+    """A time zone that does not know its offset: an instant in it is none."""
+
+    def utcoffset(self, _: datetime | None) -> None:
+        return None
+
+    dst = utcoffset
+
+    def tzname(self, _: datetime | None) -> str:
+        return "nowhere"
+
+
 def nightly() -> Registry:
-    """Give a workflow that echoes."""
+    """Give a workflow that echoes, and one that does not."""
     registry = Registry()
+
+    @registry.workflow("other", version="1")
+    async def other(_ctx: Context) -> None:
+        pass
 
     @registry.workflow("nightly", version="1")
     async def run(ctx: Context, what: str, *, times: int = 1) -> str:
@@ -50,11 +66,38 @@ async def test_a_tick_starts_one_execution(url: str) -> None:
         assert await result_of(machines.processes[0], started[0]) == "aa"
 
 
+async def test_a_tick_whose_answer_was_lost_is_started_once(url: str) -> None:
+    """However often it is started again, while it runs and when it has ended."""
+    async with cluster(nightly(), url) as machines:
+        process = await machines.boot()
+        process.wire.answers_lost = 1
+        async with retrying(machines.clock):
+            eid = await on_tick(process.engine, "nightly", "n", MIDNIGHT, "a")
+        assert await on_tick(process.engine, "nightly", "n", MIDNIGHT, "a") == eid
+        await process.run_until_idle()
+        assert await on_tick(process.engine, "nightly", "n", MIDNIGHT, "a") == eid, "it has ended"
+        assert [row.eid for row in (await process.engine.executions()).items] == [eid]
+
+
+async def test_a_tick_belongs_to_one_workflow(url: str) -> None:
+    async with cluster(nightly(), url) as machines:
+        engine = (await machines.boot()).engine
+        options = StartOptions(tags={"of": "n"})
+        eid = await on_tick(engine, "nightly", "n", MIDNIGHT, "a", options=options)
+        assert (await engine.execution(eid)).tags == {"of": "n"}
+        with pytest.raises(Conflict, match="tick:n:2030"):
+            await on_tick(engine, "other", "n", MIDNIGHT)
+
+
 @pytest.mark.parametrize(
     ("schedule", "tick", "error"),
     [
         ("n", datetime(2030, 6, 1), InvalidArgument),  # noqa: DTZ001 - what is refused
         ("n", "2030-06-01", InvalidArgument),
+        ("n", datetime(2030, 6, 1, tzinfo=Nowhere()), InvalidArgument),
+        ("n", datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))), InvalidArgument),
+        (7, MIDNIGHT, InvalidName),
+        ("n" * 201, MIDNIGHT, InvalidName),
         ("no name", MIDNIGHT, InvalidName),
         ("", MIDNIGHT, InvalidName),
     ],

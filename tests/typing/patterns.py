@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from datetime import timedelta
-from typing import assert_type
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+from uuid import UUID
 
-from perdure import Context, Decision, Message, Registry
-from perdure.patterns import delegate, fan_out, review, saga
+from perdure import Context, Decision, Engine, Message, Registry, RetryPolicy
+from perdure.patterns import delegate, fan_out, on_tick, review, saga
 
 registry = Registry()
 
@@ -22,6 +23,18 @@ def render(path: str, *, scale: int = 1) -> bytes:
 async def square(ctx: Context, number: int) -> int:
     """Run as a child."""
     return number * len(str(ctx.eid)[:1])
+
+
+@registry.workflow("scale", version="1")
+async def scale(ctx: Context, number: int, unit: str = "m") -> str:
+    """Run as a child, with an argument that may be left out."""
+    return f"{ctx.random() * number} {unit}"
+
+
+@registry.workflow("both", version="1")
+async def both(ctx: Context, one: int, two: int) -> float:
+    """Take more than an item."""
+    return ctx.random() * one * two
 
 
 def book(connection: sqlite3.Connection, account: str, amount: int = 1) -> float:
@@ -43,7 +56,22 @@ async def right(ctx: Context) -> None:
     assert_type(await delegate(ctx, "q", 1, timeout=5), Message | None)
     assert_type(await review(ctx, "q", 1), Decision | None)
     assert_type(await fan_out(ctx, square, [1, 2], limit=3), list[int])
-    await saga(ctx, [(lambda: 1, lambda given: given), (lambda: 2, None)])
+    assert_type(await fan_out(ctx, square, iter((1, 2)), name="n", queue="q"), list[int])
+    assert_type(await fan_out(ctx, scale, [1, 2]), list[str])
+    assert_type(await fan_out(ctx, "square", [1, "two"]), list[Any])
+    assert_type(
+        await ctx.gather(fan_out(ctx, square, [1]), fan_out(ctx, scale, [1])),
+        tuple[list[int], list[str]],
+    )
+    pairs = [(lambda: 1, lambda given: given), (lambda: 2, None)]
+    assert_type(await saga(ctx, pairs, act_retry=RetryPolicy(max_attempts=2)), list[Any])
+
+
+async def right_ticks(engine: Engine) -> None:
+    """Start what belongs to a tick."""
+    tick = datetime(2030, 1, 1, tzinfo=UTC)
+    assert_type(await on_tick(engine, square, "n", tick, 1, queue="q"), UUID)
+    assert_type(await on_tick(engine, "square", "n", tick, number=1), UUID)
 
 
 async def wrong(ctx: Context) -> None:
@@ -55,3 +83,14 @@ async def wrong(ctx: Context) -> None:
     await ctx.withdraw("q")  # type: ignore[call-arg]
     await review(ctx, "q", timeout="soon")  # type: ignore[arg-type]
     await saga(ctx, [(1, 2)])  # type: ignore[list-item]
+    await saga(ctx, [(lambda: 1, None)], act_retry=3)  # type: ignore[arg-type]
+    await fan_out(ctx, square, ["one"])  # type: ignore[arg-type]
+    await fan_out(ctx, square, 7)  # type: ignore[call-overload]
+    await fan_out(ctx, both, [1])  # type: ignore[arg-type]
+    await fan_out(ctx, square, [1], limit="2")  # type: ignore[call-overload]
+
+
+async def wrong_ticks(engine: Engine) -> None:
+    """Start what belongs to no tick."""
+    await on_tick(engine, square, "n", "2030-01-01")  # type: ignore[arg-type]
+    await on_tick(engine, 7, "n", datetime(2030, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
