@@ -9,6 +9,8 @@ import typer
 import perdure
 from perdure.surfaces.cli import consuming, looking, operating, reviewing, sample, steering, working
 from perdure.surfaces.cli.failures import Commands
+from perdure.surfaces.cli.target import CONFIG
+from perdure.surfaces.cli.typed import ConfigOption
 
 app = typer.Typer(
     cls=Commands,
@@ -29,6 +31,7 @@ def perdure_command(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)
     ] = False,
+    config: ConfigOption = None,
 ) -> None:
     """Run durable workflows, look at them and steer them.
 
@@ -36,6 +39,7 @@ def perdure_command(
     document per line. The exit code is 0 when it is done, 1 when it was refused or something was
     not found, 2 when what was typed cannot be meant.
     """
+    CONFIG.set(config)
     if version:
         typer.echo(f"perdure {perdure.__version__}")
         raise typer.Exit

@@ -31,6 +31,16 @@ AppOption = Annotated[
         help="The registry, for example app:registry; MODULE alone means MODULE:registry.",
     ),
 ]
+ConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        envvar="PERDURE_CONFIG",
+        metavar="MODULE:ATTR",
+        help="The EngineConfig, with a codec for example: app:config; MODULE alone means "
+        "MODULE:config. It stands before the command.",
+    ),
+]
 StoreOption = Annotated[
     str,
     typer.Option(

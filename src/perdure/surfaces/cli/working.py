@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from perdure.surfaces.cli.failures import failures
 from perdure.surfaces.cli.logs import logs_on_stderr
 from perdure.surfaces.cli.output import say
 from perdure.surfaces.cli.stopping import Stop, stop_signals
-from perdure.surfaces.cli.target import check_store, load_registry
+from perdure.surfaces.cli.target import check_store, load_config, load_registry
 from perdure.surfaces.cli.typed import (
     DEFAULT_STORE,
     AppOption,
@@ -37,9 +38,12 @@ QueueOption = Annotated[
     ),
 ]
 DrainOption = Annotated[
-    float,
+    float | None,
     typer.Option(
-        "--drain", min=0, metavar="SECONDS", help="How long running steps have at the end."
+        "--drain",
+        min=0,
+        metavar="SECONDS",
+        help=f"How long running steps have at the end.  [default: {DEFAULTS.drain:g}]",
     ),
 ]
 MaxExecutionsOption = Annotated[
@@ -51,11 +55,12 @@ MaxStepsOption = Annotated[
     typer.Option("--max-steps", min=1, metavar="N", help="Run at most so many steps at one time."),
 ]
 SessionTtlOption = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--session-ttl",
         metavar="SECONDS",
-        help="Silent for so long, it counts as dead, and others take over.",
+        help="Silent for so long, it counts as dead, and others take over.  "
+        f"[default: {DEFAULTS.session_ttl:g}]",
     ),
 ]
 
@@ -66,10 +71,10 @@ def worker(
     once: Annotated[
         bool, typer.Option("--once", help="Stop as soon as there is nothing left to do.")
     ] = False,
-    drain: DrainOption = DEFAULTS.drain,
+    drain: DrainOption = None,
     max_executions: MaxExecutionsOption = 1_000,
     max_steps: MaxStepsOption = 256,
-    session_ttl: SessionTtlOption = DEFAULTS.session_ttl,
+    session_ttl: SessionTtlOption = None,
     no_upkeep: Annotated[
         bool,
         typer.Option("--no-upkeep", help="Neither fire timers nor recover executions."),
@@ -92,7 +97,11 @@ def worker(
 
     async def work() -> None:
         registry = load_registry(app)
-        config = EngineConfig(drain=drain, session_ttl=session_ttl)
+        config = load_config()
+        if drain is not None:
+            config = dataclasses.replace(config, drain=drain)
+        if session_ttl is not None:
+            config = dataclasses.replace(config, session_ttl=session_ttl)
         with stop_signals(LAST_WORDS) as stop:
             async with perdure.open(check_store(store), registry, config=config) as engine:
                 working = engine.worker(
@@ -102,7 +111,7 @@ def worker(
                     upkeep=not no_upkeep,
                     worker_id=worker_id,
                 )
-                reason = await _live(working, stop, _scope(engine, queues), drain, once=once)
+                reason = await _live(working, stop, _scope(engine, queues), config.drain, once=once)
             say(f"worker {working.worker_id} stopped: {reason}")
 
     with failures(debug=debug), logs_on_stderr(debug=debug):
