@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import sqlite3
 import zlib
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from perdure import (
     PayloadUnreadable,
     PayloadUnwritable,
     Registry,
+    RetryPolicy,
 )
 from perdure.runtime.detached import GIVEN_BACK_S
 from perdure.testing import EngineUnderTest, engine_under_test
@@ -365,6 +368,49 @@ async def test_values_from_before_the_codec_are_plain(tmp_path: Path) -> None:
         await under.advance(60)
         assert await under.engine.result(eid) == ["old"]
         assert (await under.engine.execution(eid)).args == [[["old"]], {}]
+
+
+async def test_a_transaction_whose_value_cannot_be_encoded_is_rolled_back(tmp_path: Path) -> None:
+    codec, runs, registry = Moody(), Runs(), Registry()
+
+    def write(connection: Any) -> str:
+        runs["write"] += 1
+        codec.up = runs["write"] == 2
+        connection.execute("CREATE TABLE IF NOT EXISTS written (run INTEGER)")
+        connection.execute("INSERT INTO written VALUES (?)", (runs["write"],))
+        return "written"
+
+    @registry.workflow("writes", version="1")
+    async def writes(ctx: Context) -> str:
+        return await ctx.transaction(write, retry=RetryPolicy(max_attempts=2))
+
+    path = tmp_path / "t.db"
+    url = f"sqlite:///{path}"
+    async with engine_under_test(registry, url=url, config=config_of(codec)) as under:
+        eid = await under.engine.start("writes")
+        await under.run_until_idle()
+        assert await under.engine.result(eid) == "written"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT run FROM written").fetchall() == [(2,)]
+
+
+@pytest.mark.cold
+async def test_who_needs_a_value_from_outside_is_told(tmp_path: Path) -> None:
+    registry, url = Registry(), f"sqlite:///{tmp_path / 'outside.db'}"
+
+    @registry.workflow("gives", version="1")
+    async def gives(ctx: Context) -> None:
+        await ctx.publish("words", "secret")
+        await ctx.enqueue("agents", "secret")
+
+    async with engine_under_test(registry, url=url, config=config_of(Moody())) as under:
+        eid = await under.engine.start("gives")
+        await under.run_until_idle()
+    async with engine_under_test(registry, url=url, config=config_of(None)) as under:
+        with pytest.raises(PayloadUnreadable, match="item 1 of stream 'words': it was encoded"):
+            await anext(under.engine.stream(eid, "words"))
+        with pytest.raises(PayloadUnreadable, match=r"the payload of task .*: it was"):
+            await under.engine.consumer(["agents"], holder="a").dequeue()
 
 
 class Async:

@@ -83,7 +83,7 @@ def encode(where: str, value: Any) -> Raw:
         NotSerializable: naming `where` and the path inside the value.
     """
     encoded = _encode(where, value)
-    if encoded[:_HEAD_BYTES] == ENVELOPE_HEAD:
+    if len(encoded) > _HEAD_BYTES and encoded[:_HEAD_BYTES] == ENVELOPE_HEAD:
         raise NotSerializable(where, "$", _RESERVED)
     return Raw(encoded)
 
@@ -172,7 +172,7 @@ def settle(where: str, value: Any, decoder: Decoder | None) -> tuple[Raw, Any]:
     encoded = _encode(where, value)
     if decoder is None and type(value) in _SCALARS and len(encoded) < _DIGITS_MAX:
         return Raw(encoded), value
-    if encoded[:_HEAD_BYTES] == ENVELOPE_HEAD:
+    if len(encoded) > _HEAD_BYTES and encoded[:_HEAD_BYTES] == ENVELOPE_HEAD:
         raise NotSerializable(where, "$", _RESERVED)
     try:
         return Raw(encoded), (decoder or decode)(encoded)
