@@ -386,15 +386,22 @@ class NondeterminismError(PerdureError):
     Attributes:
         fid: the frame id.
         difference: what differs, in words.
+        remedy: what to do.
     """
 
-    def __init__(self, fid: str, difference: str) -> None:
+    def __init__(
+        self,
+        fid: str,
+        difference: str,
+        remedy: str = (
+            "the code changed under a live execution: restore it and resume the execution, or "
+            "register the new code as another version and migrate it"
+        ),
+    ) -> None:
         self.fid = fid
         self.difference = difference
-        super().__init__(
-            f"frame {fid}: {difference}; the code changed under a live execution: restore it and "
-            "resume the execution, or register the new code as another version and migrate it"
-        )
+        self.remedy = remedy
+        super().__init__(f"frame {fid}: {difference}; {remedy}")
 
 
 class ForeignAwait(PerdureError):

@@ -41,6 +41,11 @@ class AsyncScale:
         return value + 100
 
 
+def in_database(connection: Any) -> int:
+    (one,) = connection.execute("SELECT 1").fetchone()
+    return int(one)
+
+
 async def test_default_names_are_the_function_and_the_method(url: str) -> None:
     registry = Registry()
 
@@ -53,6 +58,18 @@ async def test_default_names_are_the_function_and_the_method(url: str) -> None:
         ctx.now()
         ctx.random()
         ctx.uuid()
+        await ctx.child(nothing_to_do)
+        await ctx.send("own", 1)
+        await ctx.announce("a", 1)
+        await ctx.claim("k", 1)
+        await ctx.publish("s", 1)
+        await ctx.withdraw("q", await ctx.enqueue("q", 1))
+        await ctx.transaction(in_database)
+        ctx.patched("p")
+
+    @registry.workflow("do.nothing", version="1")
+    async def nothing_to_do(ctx: Context) -> None:
+        ctx.now()
 
     async with engine_under_test(registry, url=url) as under:
         eid = await under.engine.start(every_method)
@@ -67,6 +84,15 @@ async def test_default_names_are_the_function_and_the_method(url: str) -> None:
         "now#0",
         "random#0",
         "uuid#0",
+        "nothing_to_do#0",
+        "send#0",
+        "announce#0",
+        "claim#0",
+        "publish#0",
+        "enqueue#0",
+        "withdraw#0",
+        "in_database#0",
+        "patched:p",
     ]
     assert {frame.name: frame.kind for frame in frames} == {
         "double": "step",
@@ -76,6 +102,15 @@ async def test_default_names_are_the_function_and_the_method(url: str) -> None:
         "now": "step",
         "random": "step",
         "uuid": "step",
+        "nothing_to_do": "child",
+        "send": "step",
+        "announce": "step",
+        "claim": "step",
+        "publish": "step",
+        "enqueue": "step",
+        "withdraw": "step",
+        "in_database": "step",
+        "patched": "step",
     }
 
 

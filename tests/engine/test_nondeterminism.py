@@ -120,6 +120,12 @@ async def test_a_blocked_execution_survives_its_worker(url: str) -> None:
 
 Change = Callable[[Context], Awaitable[Any]]
 
+
+def in_database(connection: Any, number: int) -> int:
+    (found,) = connection.execute("SELECT ?", (number,)).fetchone()
+    return int(found)
+
+
 CHANGES: dict[str, tuple[str, Change, Change]] = {
     "the timeout of a receive": (
         "receive#0",
@@ -159,6 +165,46 @@ CHANGES: dict[str, tuple[str, Change, Change]] = {
         "x#0",
         lambda ctx: ctx.step(f, name="x"),
         lambda ctx: ctx.receive("c", name="x"),
+    ),
+    "the payload of a send": (
+        "send#0",
+        lambda ctx: ctx.send("own", 1),
+        lambda ctx: ctx.send("own", 2),
+    ),
+    "the payload of an announcement": (
+        "announce#0",
+        lambda ctx: ctx.announce("a", 1),
+        lambda ctx: ctx.announce("a", 2),
+    ),
+    "the queue of an enqueue": (
+        "enqueue#0",
+        lambda ctx: ctx.enqueue("q", 1),
+        lambda ctx: ctx.enqueue("r", 1),
+    ),
+    "the payload of an enqueue": (
+        "enqueue#0",
+        lambda ctx: ctx.enqueue("q", 1),
+        lambda ctx: ctx.enqueue("q", 2),
+    ),
+    "the id of a withdraw": (
+        "withdraw#0",
+        lambda ctx: ctx.withdraw("q", f"delegate:{ctx.eid}:a"),
+        lambda ctx: ctx.withdraw("q", f"delegate:{ctx.eid}:b"),
+    ),
+    "the value of an item": (
+        "publish#0",
+        lambda ctx: ctx.publish("s", 1),
+        lambda ctx: ctx.publish("s", 2),
+    ),
+    "the value of a claim": (
+        "claim#0",
+        lambda ctx: ctx.claim("k", 1),
+        lambda ctx: ctx.claim("k", 2),
+    ),
+    "the argument of a transaction": (
+        "in_database#0",
+        lambda ctx: ctx.transaction(in_database, 1),
+        lambda ctx: ctx.transaction(in_database, 2),
     ),
     "a sleep where a receive was": (
         "x:k",

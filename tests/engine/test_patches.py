@@ -153,7 +153,7 @@ async def test_a_patch_is_deprecated_then_removed(url: str) -> None:
             row = await process.engine.execution(eid)
             assert row.suspended_on == ("operator",)
             assert row.blocked is not None
-            assert "old branch of the patch 'p'" in row.blocked
+            assert "old branch of patch 'p'" in row.blocked
         process = await boot(machines, "new", runs)
         for eid in (new, fresh):
             await send(process, eid, "c")

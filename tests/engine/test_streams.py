@@ -246,9 +246,11 @@ async def test_bad_input_is_refused(url: str) -> None:
         eid = await under.engine.start("bad", "No Name", 1)
         for after in (-1, True, "1", 1.5, None):
             with pytest.raises(InvalidArgument):
-                await anext(stream(eid, "words", after=after))
+                stream(eid, "words", after=after)
         with pytest.raises(InvalidName):
-            await anext(stream(eid, "No Name"))
+            stream(eid, "No Name")
+        with pytest.raises(InvalidArgument):
+            stream("no id", "words")
         await under.run_until_idle()
         row = await under.engine.execution(eid)
         assert row.error is not None

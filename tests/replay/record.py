@@ -24,6 +24,7 @@ async def main(version: str) -> None:
     async with engine_under_test(registry) as under:
         await write(under, version, "frames", await run(under, "frames"))
         await write(under, version, "effects", await run(under, "effects"))
+        await write(under, version, "streams", await run(under, "streams"))
         await write(under, version, "cancelled", await run(under, "cancelled", cancel=True))
         await write(under, version, "failed", await run(under, "failed"))
         await write(under, version, "continued", await run(under, "continued", 0))

@@ -94,6 +94,23 @@ async def effects(ctx: Context) -> dict[str, Any]:
     }
 
 
+async def tell(count: int) -> int:
+    """Publish from a step."""
+    for number in range(count):
+        step_info().publish("progress", number)
+    return count
+
+
+@registry.workflow("streams", version="1")
+async def streams(ctx: Context) -> list[Any]:
+    """Publish, and ask for patches."""
+    ctx.deprecate_patch("older")
+    first = await ctx.publish("progress", {"is": "begun"})
+    told = await ctx.step(tell, 3)
+    taken = [ctx.patched("newer"), ctx.patched("newer")]
+    return [first, told, *taken, await ctx.publish("progress", "done", key="end")]
+
+
 @registry.workflow("cancelled", version="1")
 async def cancelled(ctx: Context) -> None:
     """Clean up after a cancel, in two branches."""

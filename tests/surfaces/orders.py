@@ -83,6 +83,13 @@ async def count(ctx: Context, number: int) -> int:
     return number
 
 
+@registry.workflow("publish", version="1")
+async def publish(ctx: Context, pages: int) -> None:
+    """Publish what a step reads, with what would steer a terminal in it, and then the end."""
+    await ctx.step(read_pages, pages)
+    await ctx.publish("progress", "all")
+
+
 @registry.workflow("block", version="1")
 async def block(_ctx: Context) -> None:
     """Await what no replay can repeat."""
@@ -113,6 +120,12 @@ async def hesitate() -> int:
         message = "not yet"
         raise ValueError(message)
     return attempt
+
+
+def read_pages(pages: int) -> None:
+    """Publish a page after the other."""
+    for page in range(pages):
+        step_info().publish("progress", {"page": page, "text": "\x1b[31m\n"})
 
 
 def read_pipe(path: str) -> str:

@@ -22,9 +22,7 @@ from perdure.surfaces.cli.app import app
 ROOT = Path(__file__).resolve().parents[2]
 APP = "tests.surfaces.orders:registry"
 COMMAND = (sys.executable, "-m", "perdure")
-UNSET = dict.fromkeys(
-    ["PERDURE_BY", "PERDURE_CONFIG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"]
-)
+UNSET = dict.fromkeys(["PERDURE_BY", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"])
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 

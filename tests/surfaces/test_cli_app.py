@@ -104,3 +104,27 @@ def test_the_current_directory_is_looked_in(project: Path) -> None:
     done = in_pipe("start", "hello", "--app", "project_app", cwd=project)
     assert (done.returncode, done.stderr) == (0, "")
     assert (project / "perdure.db").exists()
+
+
+def test_settings_come_from_a_module(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a codec has written is read by a command that is given the codec, and by no other."""
+    (tmp_path / "settings.py").write_text(
+        "import base64\nfrom perdure import EngineConfig\n"
+        "class Codec:\n"
+        "    encode = staticmethod(base64.b85encode)\n"
+        "    decode = staticmethod(base64.b85decode)\n"
+        "config = EngineConfig(codec=Codec())\nnothing = 7\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    cli.done("--config", "settings", "start", "greet", "plain words")
+    cli.done("--config", "settings:config", "worker", "--once", "--no-upkeep")
+    (shown,) = cli.documents("list", PERDURE_CONFIG="settings")
+    assert "plain words" in shown["result"]
+    (hidden,) = cli.documents("list")
+    assert list(hidden["result"]) == ["perdure:encoded"]
+    assert "PayloadCodec" in cli.complaint(1, "result", shown["eid"])
+    assert "EngineConfig" in cli.complaint(2, "--config", "settings:nothing", "list")
+    assert "no module 'nowhere'" in cli.complaint(2, "--config", "nowhere:config", "list")

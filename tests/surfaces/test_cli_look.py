@@ -21,6 +21,7 @@ READING: list[list[str]] = [
     ["list"],
     ["result", NOBODY],
     ["watch", NOBODY],
+    ["stream", NOBODY, "progress"],
     ["signal", NOBODY, "approval", "yes"],
     ["store", "info"],
 ]
@@ -45,7 +46,7 @@ def test_to_look_does_not_create_a_store(cli: Cli, command: list[str]) -> None:
     assert not list(path.parent.iterdir())
 
 
-@pytest.mark.parametrize("command", READING[:3] + READING[4:7], ids=lambda c: "-".join(c[::2]))
+@pytest.mark.parametrize("command", READING[:3] + READING[4:8], ids=lambda c: "-".join(c[::2]))
 def test_an_unknown_execution_is_refused_and_a_bad_id_is_usage(
     filled: Filled, command: list[str]
 ) -> None:
@@ -151,7 +152,7 @@ def test_status_shows_the_frames(filled: Filled) -> None:
     assert root[:4] == ["root", "root", "suspended", "1"]
     assert receive[:4] == ["root/receive#0", "receive", "waiting", "1"]
     assert INSTANT.fullmatch(receive[4])
-    assert receive[5:] == ["", "waits on channel:approval"]
+    assert receive[5:] == ["", "waits on channel:approval", ""]
     (tree,) = cli.documents("status", eid, "--frames")
     assert [child["fid"] for child in tree["children"]] == ["root/receive#0"]
 
@@ -251,3 +252,23 @@ def test_store_info(filled: Filled) -> None:
     assert int(told["size"]) > 0
     (document,) = cli.documents("store", "info")
     assert document["executions"]["suspended"] == 2
+
+
+def test_a_stream_is_printed_item_by_item(cli: Cli) -> None:
+    eid = cli.done("start", "publish", 3)
+    cli.run_worker()
+    assert cli.done("stream", eid, "progress").splitlines() == [
+        '{"page":0,"text":"\\u001b[31m\\n"}',
+        '{"page":1,"text":"\\u001b[31m\\n"}',
+        '{"page":2,"text":"\\u001b[31m\\n"}',
+        '"all"',
+    ]
+    assert cli.documents("stream", eid, "progress", "--after", 3) == ["all"]
+    assert cli.done("stream", eid, "progress", "--after", 9) == ""
+    assert cli.done("stream", eid, "silence") == ""
+
+
+def test_a_stream_that_cannot_be_meant_is_a_usage_error(cli: Cli) -> None:
+    eid = cli.done("start", "publish", 1)
+    assert "stream 'A/B' is not a valid name" in cli.complaint(2, "stream", eid, "A/B")
+    assert "--after" in cli.complaint(2, "stream", eid, "progress", "--after", -1)

@@ -35,6 +35,7 @@ COMMANDS = [
         "start",
         "status",
         "store",
+        "stream",
         "terminate",
         "watch",
         "worker",
@@ -212,6 +213,32 @@ def test_watch_follows_until_the_end(cli: Cli, tmp_path: Path) -> None:
         last = watching.stdout.read().splitlines()[-1]
         assert last.split("\t")[3:] == ["execution.completed", "root", "", '"yes"']
         assert watching.wait() == 0
+
+
+def test_stream_follows_until_the_end(cli: Cli, tmp_path: Path) -> None:
+    eid = cli.done("start", "publish", 2)
+    with subprocess.Popen(
+        [*COMMAND, "stream", eid, "progress", "--json", "--after", "1", "--store", cli.url],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as following:
+        assert following.stdout is not None
+        cli.run_worker()
+        items = [json.loads(line) for line in following.stdout]
+        assert items == [{"page": 1, "text": "\x1b[31m\n"}, "all"]
+        assert following.wait() == 0
+
+
+def test_a_stream_on_a_terminal_has_one_line_per_item(cli: Cli, tmp_path: Path) -> None:
+    eid = cli.done("start", "publish", 1)
+    cli.run_worker()
+    code, shown = on_terminal(
+        "stream", eid, "progress", "--store", cli.url, cwd=tmp_path, columns=20
+    )
+    assert code == 0
+    assert plain(shown) == '{"page":0,"text":"\\u001b[31m\\n"}\n"all"\n'
 
 
 def test_watch_stops_at_an_interrupt_without_a_word(url: str, eid: str, tmp_path: Path) -> None:

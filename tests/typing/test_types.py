@@ -21,7 +21,16 @@ def check(*files: Path) -> str:
 @pytest.mark.timeout(120)
 def test_types_are_what_the_snippets_say() -> None:
     """Right use gives the asserted types; each wrong use is refused with the expected error."""
-    assert check(HERE / "frames.py", HERE / "engine.py", HERE / "trees.py", HERE / "sync.py") == ""
+    assert (
+        check(
+            HERE / "frames.py",
+            HERE / "engine.py",
+            HERE / "trees.py",
+            HERE / "sync.py",
+            HERE / "patterns.py",
+        )
+        == ""
+    )
 
 
 @pytest.mark.timeout(120)

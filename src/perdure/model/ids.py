@@ -10,6 +10,8 @@ from uuid_utils import compat
 from perdure.errors import InvalidArgument, InvalidName
 
 ROOT = "root"
+PATCHES = f"{ROOT}/patched:"
+"""Begins the ids of the frames that hold the answers about patches."""
 
 FRAME_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 FRAME_KEY = re.compile(r"[A-Za-z0-9_.@+=-]{1,256}")

@@ -13,11 +13,11 @@ import sys
 import traceback as traceback_module
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from msgspec import Raw
 
 from perdure.errors import InvalidArgument
@@ -35,8 +35,7 @@ TRACEBACK_MAX = 16_384
 MESSAGE_MAX = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class StepInfo:
+class StepInfo(msgspec.Struct, frozen=True):
     """What a running step knows of itself.
 
     Attributes:
@@ -53,7 +52,7 @@ class StepInfo:
     attempt: int
     idempotency_key: str
     started_at: datetime
-    _publish: Publisher = field(repr=False, compare=False)
+    _publish: Publisher
 
     def publish(self, stream: str, value: Any) -> None:
         """Add an item to a stream of the execution, at least once: an attempt may be repeated.

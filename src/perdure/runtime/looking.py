@@ -202,7 +202,7 @@ class Looking:
                     yield _public(told)
             await changed
 
-    async def stream(self, eid: UUID | str, name: str, *, after: int = 0) -> AsyncIterator[Any]:
+    def stream(self, eid: UUID | str, name: str, *, after: int = 0) -> AsyncIterator[Any]:
         """Give the values of a stream of an execution, until it has ended.
 
         What functions and steps publish comes as it is committed.
@@ -213,9 +213,9 @@ class Looking:
             after: leave out so many items from the beginning.
 
         Raises:
-            UnknownExecution: if there is none with this id.
-            InvalidName: if the name is out of its grammar.
-            InvalidArgument: if `after` is no number from 0.
+            InvalidName: at once, if the name is out of its grammar.
+            InvalidArgument: at once, if `after` is no number from 0, or the id is none.
+            UnknownExecution: when iterated, if there is no execution with this id.
 
         Example:
             ``async for token in engine.stream(eid, "tokens"): print(token, end="")``
@@ -224,8 +224,10 @@ class Looking:
         if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < POSITION_END:
             message = f"after is {after!r}; it is a number of items from 0"
             raise InvalidArgument(message)
+        return self._follow(parse_eid(eid), name, after)
+
+    async def _follow(self, eid: UUID, name: str, last: int) -> AsyncIterator[Any]:
         self._changes.start()
-        last = after
         while True:
             changed = self._changes.next()
             row = await self.execution(eid, follow=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
@@ -32,6 +34,25 @@ def difference(started: FrameStarted, frame: Frame[Any]) -> str | None:
     if started.digest not in (frame.digest, ANY_ARGUMENTS):
         return f"the {frame.kind} has other arguments than the journal holds"
     return None
+
+
+def lies_ahead(
+    table: MemoTable, passed: AbstractSet[str], frames: Mapping[str, Frame[Any]]
+) -> bool:
+    """Tell whether a replay has not come to the end of the journal yet.
+
+    It has if every outcome was delivered and every frame was opened. A frame whose place was passed
+    and that the function has not opened is none that the code still makes.
+
+    Args:
+        table: the fold of the journal.
+        passed: the frames in `table.order` that the replay has come to.
+        frames: the frames that the function has opened.
+    """
+    for fid in table.order:
+        if fid not in passed and not (fid in frames and frames[fid].done):
+            return True
+    return any(fid not in frames and fid not in passed for fid in table.started)
 
 
 def outcome_of_wait(

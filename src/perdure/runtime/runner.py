@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from perdure.runtime.worker import Worker
 
 
-PATCHES = f"{ROOT}/patched:"
-
 log = logging.getLogger("perdure.runner")
 
 
@@ -151,13 +149,7 @@ class Runner:
     @property
     def replays(self) -> bool:
         """Whether the journal holds something that the function has not come to yet."""
-        if not self._replaying:
-            return False
-        table, frames = self.table, self._frames
-        unmet = (fid for fid in table.started if fid not in frames)
-        undelivered = (fid for fid in table.order if fid in frames and not frames[fid].done)
-        # A patch that the code has no more is never met again.
-        return any(not fid.startswith(PATCHES) for fid in unmet) or any(undelivered)
+        return self._replaying and recorded.lies_ahead(self.table, self._passed, self._frames)
 
     def resume(self, claimed: Claimed) -> None:
         """Go on with what was kept, as `claimed` says that nobody had it meanwhile."""
@@ -434,7 +426,7 @@ class Runner:
             return
         if self.cancelling.request is not None:
             self.cancelling.append()
-        if self.transactions.active and self.transactions.begin():
+        if self.transactions.waiting and self.transactions.begin():
             return
         if self.journal.waiting or self.driver.ended or not self._busy():
             self._worker.committer.touch(self)
@@ -453,7 +445,7 @@ class Runner:
             return True
         if self.draining or self.driver.stopped is not None:
             return False
-        return self.steps.waiting or self.transactions.active
+        return self.steps.waiting or bool(self.transactions.waiting)
 
     def _barrier(self) -> Barrier | None:
         """Decide whether the next transition gives the execution up, and how."""

@@ -39,28 +39,28 @@ class InTransaction:
 
 
 class Transactions:
-    """The transactional steps of one execution: one at a time."""
+    """The transactional steps of one execution: one at a time.
+
+    Attributes:
+        waiting: those that wait for their turn.
+        running: whether one runs.
+    """
 
     def __init__(self, runner: Runner, worker: Worker) -> None:
         """Prepare for the steps of `runner`."""
         self._runner = runner
         self._worker = worker
-        self._waiting: deque[Frame[Any]] = deque()
+        self.waiting: deque[Frame[Any]] = deque()
         self.running = False
-
-    @property
-    def active(self) -> bool:
-        """Whether one runs or waits for its turn."""
-        return self.running or bool(self._waiting)
 
     def request(self, frame: Frame[Any]) -> None:
         """Let a step run when its turn comes."""
-        self._waiting.append(frame)
+        self.waiting.append(frame)
 
     def begin(self) -> bool:
         """Begin the next one if there is one and everything before it is durable."""
         runner = self._runner
-        waiting = self._waiting
+        waiting = self.waiting
         while waiting and (waiting[0].done or runner.cancelling.holds(waiting[0])):
             waiting.popleft()
         if not waiting or runner.over or runner.draining or not runner.journal.settled_all:

@@ -365,7 +365,7 @@ class Worker(Membership):
 
     def slots_for(self, call: StepCall) -> Slots:
         """Give the slots of the kind of step that this call is."""
-        return self.slots(is_async=call.is_async)
+        return self._async_slots if call.is_async else self._thread_slots
 
     def slots(self, *, is_async: bool) -> Slots:
         """Give the slots of async steps, or those of sync steps."""

@@ -8,7 +8,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from perdure.ports.store import Store
-from perdure.testing.contract import commands, commits, operators, queues, reads, trees, upkeep
+from perdure.testing.contract import (
+    commands,
+    commits,
+    operators,
+    queues,
+    reads,
+    tasks,
+    trees,
+    upkeep,
+)
 from perdure.testing.contract.stage import StoreCheck
 
 CHECK_TIMEOUT_S = 30.0
@@ -19,6 +28,7 @@ STORE_CHECKS: tuple[StoreCheck, ...] = (
     *operators.CHECKS,
     *trees.CHECKS,
     *queues.CHECKS,
+    *tasks.CHECKS,
     *upkeep.CHECKS,
     *reads.CHECKS,
 )

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from perdure.errors import Abandoned, NondeterminismError
 from perdure.model import codec
-from perdure.model.ids import FRAME_KEY, check_name
+from perdure.model.ids import FRAME_KEY, PATCHES, check_name
 from perdure.model.instants import from_us
 from perdure.runtime.code.opening import Opening
 
@@ -79,13 +79,19 @@ class Inline(Opening):
         Args:
             patch_id: what was given to `patched`.
         """
-        if not self._patch("deprecate_patch", patch_id):
-            why = (
-                f"it is on the old branch of the patch {patch_id!r}, which the code has no more; "
-                "migrate it to a version that has it, or bring the branch back"
-            )
-            self._driver.stop(NondeterminismError(f"root/patched:{patch_id}", why))
-            raise Abandoned
+        self._check("deprecate_patch")
+        runner, fid = self._runner, f"{PATCHES}{check_name('patch id', patch_id, FRAME_KEY)}"
+        answered = patch_id in self._patches or fid in runner.table.memos
+        if (answered or not runner.replays) and self._patch("deprecate_patch", patch_id):
+            return
+        remedy = (
+            f"the old branch of patch {patch_id!r} is gone from the code: bring it back under "
+            f"ctx.patched({patch_id!r}) and resume the execution, or migrate it to a version that "
+            "has it"
+        )
+        difference = "the execution is on the old branch, or had passed this place before"
+        self._driver.stop(NondeterminismError(fid, difference, remedy))
+        raise Abandoned
 
     def _patch(self, method: str, patch_id: str) -> bool:
         self._check(method)

@@ -56,6 +56,7 @@ app.command("status")(looking.status)
 app.command("list")(looking.list_executions)
 app.command("result")(looking.result)
 app.command("watch")(looking.watch)
+app.command("stream")(looking.stream)
 app.command("signal")(steering.signal)
 for operation in (
     operating.cancel,

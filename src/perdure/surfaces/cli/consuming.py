@@ -22,7 +22,7 @@ from perdure.surfaces.cli.logs import logs_on_stderr
 from perdure.surfaces.cli.output import say
 from perdure.surfaces.cli.program import RUNNING_MAX, CannotStart, Program
 from perdure.surfaces.cli.stopping import Stop, stop_signals
-from perdure.surfaces.cli.target import check_store, load_config
+from perdure.surfaces.cli.target import check_store, configured
 from perdure.surfaces.cli.typed import DEFAULT_STORE, DebugOption, StoreOption
 
 LAST_WORDS = "its commands are killed; what it held is done again when the leases expire"
@@ -108,9 +108,8 @@ def consume(
         if shutil.which(command[0]) is None:
             message = f"there is no command {command[0]!r}; install it, or give its path"
             raise CannotStart(message)
-        config = load_config()
         with stop_signals(LAST_WORDS) as stop:
-            async with perdure.open(check_store(store), Registry(), config=config) as engine:
+            async with perdure.open(check_store(store), Registry(), config=configured()) as engine:
                 consumer = engine.consumer(queue, holder=named, ttl=ttl)
                 with (
                     tempfile.TemporaryDirectory(prefix="perdure-") as folder,

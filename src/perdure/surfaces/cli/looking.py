@@ -34,6 +34,7 @@ from perdure.surfaces.cli.typed import (
     TimeoutOption,
     read_eid,
 )
+from perdure.surfaces.cli.wording import json_text
 
 
 def status(
@@ -164,6 +165,31 @@ def watch(
         view = views.JournalView(out)
         async for entry in engine.watch(wanted):
             view.show(entry)
+
+    look(store, work, debug=debug)
+
+
+def stream(
+    eid: EidArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the stream.")],
+    *,
+    after: Annotated[
+        int, typer.Option("--after", min=0, metavar="N", help="Leave out the first N items.")
+    ] = 0,
+    store: StoreOption = DEFAULT_STORE,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Follow what an execution publishes on a stream, until its end: one JSON document per line."""
+    wanted = read_eid(eid)
+    out = Output(as_json=as_json)
+
+    async def work(engine: Engine) -> None:
+        async for value in engine.stream(wanted, name, after=after):
+            if out.terminal:
+                out.text(json_text(value))
+            else:
+                out.document(value)
 
     look(store, work, debug=debug)
 

@@ -30,7 +30,7 @@ from perdure.surfaces.cli.selecting import (
     read_filter,
     read_one,
 )
-from perdure.surfaces.cli.target import load_config, load_registry, look, require_store
+from perdure.surfaces.cli.target import configured, load_registry, look, require_store
 from perdure.surfaces.cli.typed import (
     DEFAULT_ACTOR,
     DEFAULT_STORE,
@@ -231,7 +231,7 @@ def migrate(
 
     async def work() -> None:
         registry = load_registry(app)
-        async with perdure.open(require_store(store), registry, config=load_config()) as engine:
+        async with perdure.open(require_store(store), registry, config=configured()) as engine:
             await _tell(out, engine, wanted, which, (one, many))
 
     with failures(debug=debug):

@@ -13,7 +13,7 @@ from perdure.model.execution import PRIORITY_MAX, StartOptions, StartResult
 from perdure.runtime.engine import Engine
 from perdure.surfaces.cli.failures import failures
 from perdure.surfaces.cli.output import Output, note
-from perdure.surfaces.cli.target import check_store, load_config, load_registry, look
+from perdure.surfaces.cli.target import check_store, configured, load_registry, look
 from perdure.surfaces.cli.typed import (
     DEFAULT_ACTOR,
     DEFAULT_STORE,
@@ -102,7 +102,7 @@ def start(
         registry = load_registry(app)
         # Refused before the store is opened: a slip of the pen must not leave an empty one behind.
         registry.find(workflow, version).encode_arguments(tuple(values), keywords)
-        async with perdure.open(check_store(store), registry, config=load_config()) as engine:
+        async with perdure.open(check_store(store), registry, config=configured()) as engine:
             asked: dict[str, Any] = {
                 "key": key,
                 "queue": queue,

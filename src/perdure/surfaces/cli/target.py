@@ -20,17 +20,16 @@ from perdure.runtime.engine import Engine
 from perdure.runtime.registry import Registry
 from perdure.surfaces.cli.failures import failures
 
+T = TypeVar("T")
+
+CONFIG: ContextVar[str | None] = ContextVar("perdure_config", default=None)
+"""What ``--config`` names."""
+
 _FILE = "sqlite:///"
 
 
-CONFIG: ContextVar[str | None] = ContextVar("perdure_cli_config", default=None)
-"""What ``--config`` names; it stands before the command, and so is not among its options."""
-
-T = TypeVar("T")
-
-
 class AppBroken(PerdureError):
-    """The module of ``--app`` or ``--config`` was found and could not be imported."""
+    """The module of ``--app`` was found and could not be imported."""
 
 
 def load_registry(app: str | None) -> Registry:
@@ -43,48 +42,53 @@ def load_registry(app: str | None) -> Registry:
         message = (
             "no registry is named; give module:attr, for example app:registry, or set PERDURE_APP"
         )
-        raise _refusal(message, "--app")
-    return _load("--app", app, Registry, "registry")
+        raise typer.BadParameter(message, param_hint="--app")
+    return _load(app, Registry, "--app", default="registry")
 
 
-def load_config() -> EngineConfig:
-    """Import the settings that ``--config`` names, likewise; the defaults if it names none.
+def configured() -> EngineConfig:
+    """Import the settings that ``--config`` names, or give the defaults.
 
     Raises:
         AppBroken: if the module was found and could not be imported.
     """
-    config = CONFIG.get()
-    return _load("--config", config, EngineConfig, "config") if config else EngineConfig()
+    named = CONFIG.get()
+    if not named:
+        return EngineConfig()
+    return _load(named, EngineConfig, "--config", default="config")
 
 
-def _load(option: str, named: str, kind: type[T], usual: str) -> T:
-    """Import what ``module:attr`` names; the attribute is called `usual` if it is not given."""
+def _load(named: str, kind: type[T], option: str, *, default: str) -> T:
+    """Import what an option names."""
     path, _, attribute = named.partition(":")
-    attribute = attribute or usual
+    attribute = attribute or default
     if path.endswith(".py") or not all(part.isidentifier() for part in path.split(".")):
-        message = f"{named!r} is not of the form module:attr; app:{usual} is {usual} in app.py"
-        raise _refusal(message, option)
+        message = f"{named!r} is not of the form module:attr; app:{default} is {default} in app.py"
+        raise typer.BadParameter(message, param_hint=option)
     if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 - sys.path holds texts
         sys.path.insert(0, here)
-    module = _import(option, path, here)
+    module = _import(path, here, option)
     found = getattr(module, attribute, None)
-    name = kind.__name__
     if found is None:
-        message = f"module {path!r} has no {attribute!r}; name the {name} in it as {path}:NAME"
-        raise _refusal(message, option)
+        message = (
+            f"module {path!r} has no {attribute!r}; name the {kind.__name__} in it as {path}:NAME"
+        )
+        raise typer.BadParameter(message, param_hint=option)
     if not isinstance(found, kind):
-        message = f"{path}:{attribute} is of type {type(found).__name__}; name a perdure.{name}"
-        raise _refusal(message, option)
+        message = (
+            f"{path}:{attribute} is of type {type(found).__name__}; name a perdure.{kind.__name__}"
+        )
+        raise typer.BadParameter(message, param_hint=option)
     return found
 
 
-def _import(option: str, path: str, here: str) -> object:
+def _import(path: str, here: str, option: str) -> object:
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{path}.".startswith(f"{error.name}."):
             message = f"there is no module {error.name!r} in {here} or among what is installed"
-            raise _refusal(message, option) from error
+            raise typer.BadParameter(message, param_hint=option) from error
         raise _failed(path, error) from error
     except (Exception, SystemExit) as error:  # the user's module may raise anything
         raise _failed(path, error) from error
@@ -93,10 +97,6 @@ def _import(option: str, path: str, here: str) -> object:
 def _failed(path: str, error: BaseException) -> AppBroken:
     message = f"module {path!r} cannot be imported: {type(error).__name__}: {error}"
     return AppBroken(f"{message}; correct it, or see where with --debug")
-
-
-def _refusal(message: str, option: str) -> typer.BadParameter:
-    return typer.BadParameter(message, param_hint=option)
 
 
 def check_store(url: str) -> str:
@@ -128,8 +128,7 @@ def look(url: str, work: Callable[[Engine], Coroutine[Any, Any, None]], *, debug
     """Do a command's work on an engine that knows no workflow, on a store that exists."""
 
     async def opened() -> None:
-        config = load_config()
-        async with perdure.open(require_store(url), Registry(), config=config) as engine:
+        async with perdure.open(require_store(url), Registry(), config=configured()) as engine:
             await work(engine)
 
     with failures(debug=debug):

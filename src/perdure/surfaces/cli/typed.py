@@ -22,6 +22,15 @@ from perdure.model.provenance import Actor, ActorKind
 DEFAULT_STORE = "sqlite:///perdure.db"
 DEFAULT_ACTOR = "system:perdure-cli"
 
+ConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        envvar="PERDURE_CONFIG",
+        metavar="MODULE:ATTR",
+        help="An EngineConfig, for example app:config, of which some options have their own words.",
+    ),
+]
 AppOption = Annotated[
     str | None,
     typer.Option(
@@ -29,16 +38,6 @@ AppOption = Annotated[
         envvar="PERDURE_APP",
         metavar="MODULE:ATTR",
         help="The registry, for example app:registry; MODULE alone means MODULE:registry.",
-    ),
-]
-ConfigOption = Annotated[
-    str | None,
-    typer.Option(
-        "--config",
-        envvar="PERDURE_CONFIG",
-        metavar="MODULE:ATTR",
-        help="The EngineConfig, with a codec for example: app:config; MODULE alone means "
-        "MODULE:config. It stands before the command.",
     ),
 ]
 StoreOption = Annotated[

@@ -176,13 +176,17 @@ class JournalView:
 def show_frames(out: Output, root: FrameNode, now: datetime) -> None:
     """Show the tree of the frames of an execution.
 
-    The cells of a pipe are: fid, kind, status, attempts, started, ended, detail.
+    The cells of a pipe are: fid, kind, status, attempts, started, ended, detail, worker. On a
+    terminal the workers are shown if steps have run on several.
     """
     if out.as_json:
         out.document(root)
         return
-    table = _table("frame", "kind", "status", "attempts", "time", "detail")
-    for guide, node in _walk(root):
+    nodes = list(_walk(root))
+    several = len({node.worker_id for _, node in nodes if node.worker_id is not None}) > 1
+    workers = ["worker"] if several else []
+    table = _table("frame", "kind", "status", "attempts", "time", *workers, "detail")
+    for guide, node in nodes:
         detail = wording.outcome(node)
         if out.terminal:
             span = wording.span(node, now)
@@ -192,11 +196,13 @@ def show_frames(out: Output, root: FrameNode, now: datetime) -> None:
                 _status(node.status),
                 Text(str(node.attempts)),
                 Text("" if span is None else wording.duration(span)),
+                *([Text(node.worker_id or "", "dim")] if several else []),
                 _cropped(detail),
             )
         else:
             times = (wording.instant(node.started_at), wording.instant(node.ended_at))
-            out.row(node.fid, node.kind, node.status, node.attempts, *times, detail)
+            worker = node.worker_id or ""
+            out.row(node.fid, node.kind, node.status, node.attempts, *times, detail, worker)
     if out.terminal:
         out.table(table)
 

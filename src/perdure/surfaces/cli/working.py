@@ -17,7 +17,7 @@ from perdure.surfaces.cli.failures import failures
 from perdure.surfaces.cli.logs import logs_on_stderr
 from perdure.surfaces.cli.output import say
 from perdure.surfaces.cli.stopping import Stop, stop_signals
-from perdure.surfaces.cli.target import check_store, load_config, load_registry
+from perdure.surfaces.cli.target import check_store, configured, load_registry
 from perdure.surfaces.cli.typed import (
     DEFAULT_STORE,
     AppOption,
@@ -43,7 +43,7 @@ DrainOption = Annotated[
         "--drain",
         min=0,
         metavar="SECONDS",
-        help=f"How long running steps have at the end.  [default: {DEFAULTS.drain:g}]",
+        help=f"How long running steps have at the end.  [{DEFAULTS.drain:g}]",
     ),
 ]
 MaxExecutionsOption = Annotated[
@@ -60,7 +60,7 @@ SessionTtlOption = Annotated[
         "--session-ttl",
         metavar="SECONDS",
         help="Silent for so long, it counts as dead, and others take over.  "
-        f"[default: {DEFAULTS.session_ttl:g}]",
+        f"[{DEFAULTS.session_ttl:g}]",
     ),
 ]
 
@@ -97,11 +97,12 @@ def worker(
 
     async def work() -> None:
         registry = load_registry(app)
-        config = load_config()
-        if drain is not None:
-            config = dataclasses.replace(config, drain=drain)
-        if session_ttl is not None:
-            config = dataclasses.replace(config, session_ttl=session_ttl)
+        base = configured()
+        config = dataclasses.replace(
+            base,
+            drain=base.drain if drain is None else drain,
+            session_ttl=base.session_ttl if session_ttl is None else session_ttl,
+        )
         with stop_signals(LAST_WORDS) as stop:
             async with perdure.open(check_store(store), registry, config=config) as engine:
                 working = engine.worker(
@@ -136,8 +137,9 @@ async def _live(working: Worker, stop: Stop, scope: str, drain: float, *, once: 
 
 
 def _scope(engine: Engine, queues: Sequence[str]) -> str:
-    """Say what a worker works on: its store, its queues and the workflows that it knows."""
+    """Say what a worker works on: its store, its queues, what workflows and steps it knows."""
     known = [f"{name} {version}" for name, version in sorted(engine.registry.known)]
     shown = ", ".join(known[:SHOWN_MAX]) or "none"
     more = f" and {len(known) - SHOWN_MAX} more" if len(known) > SHOWN_MAX else ""
-    return f"store {engine.store.url}; queues {', '.join(queues)}; workflows {shown}{more}"
+    steps = f"; {len(engine.registry.steps)} steps of others" if engine.registry.steps else ""
+    return f"store {engine.store.url}; queues {', '.join(queues)}; workflows {shown}{more}{steps}"

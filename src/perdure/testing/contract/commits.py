@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from perdure.errors import InvalidArgument
 from perdure.model.instants import from_us
 from perdure.model.provenance import Actor
 from perdure.ports.commands import (
@@ -314,3 +315,46 @@ async def values_come_back_as_they_went_in(stage: Stage) -> None:
     assert row.args == [["ünïcode 🜂 \x00", None, 1e300], {"k": "x" * 300_000}]
     assert (row.dispatch_key, row.tags) == ("schlüssel 🜂", {'a"b\\c': "d.e'f"})
     assert (await stage.dequeue())[0].record == made
+
+
+# -- transactions with a user's function -----------------------------------------------------
+
+
+@CHECKS.add
+async def a_transaction_applies_what_the_function_gives(stage: Stage) -> None:
+    """The transition that the function gives is applied, under the numbers that are free."""
+    owner = await stage.own()
+    given: list[object] = []
+
+    def run(connection: object) -> Transition:
+        given.append(connection)
+        return Transition((append(owner, 2, count=2),))
+
+    assert await stage.store.transact(run, 5.0) == Done((None,))
+    assert given != [None]
+    assert [row.seq for row in await stage.store.journal(owner.record.eid)] == [1, 2]
+
+
+@CHECKS.add
+async def a_transaction_that_fails_applies_nothing(stage: Stage) -> None:
+    """Whatever the function raises comes through; a number that is taken is refused."""
+    owner = await stage.own()
+
+    class Odd(Exception):
+        pass
+
+    def fail(_: object) -> Transition:
+        raise Odd
+
+    await raised(Odd, stage.store.transact(fail, 5.0))
+    outcome = await stage.store.transact(lambda _: Transition((append(owner, 1),)), 5.0)
+    assert outcome == Refused("journal_conflict")
+    assert len(await stage.store.journal(owner.record.eid)) == 1
+
+
+@CHECKS.add
+async def a_foreign_connection_is_refused(stage: Stage) -> None:
+    """An execution is created on a connection to this very database only."""
+    creation = CreateExecution(record(), NOW)
+    await raised(InvalidArgument, stage.store.create_in(object(), creation))
+    assert await stage.ready() == 0
