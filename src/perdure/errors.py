@@ -5,7 +5,6 @@ PerdureError
 │   ├── InvalidName         a name, key, channel or queue outside its grammar
 │   ├── NotSerializable     a value that is not JSON
 │   ├── PayloadTooLarge     a value that is larger than the engine allows
-│   ├── PayloadUnreadable   a value that only a PayloadCodec can decode
 │   ├── UnknownWorkflow     nothing registered has that name or version
 │   └── DuplicateRegistration
 ├── NotFound
@@ -24,6 +23,8 @@ PerdureError
 ├── ExecutionTerminated
 ├── WaitTimeout
 ├── LeaseLost               somebody else holds the task of a queue, or it was withdrawn
+├── PayloadUnwritable       the PayloadCodec raised while it encoded a value
+├── PayloadUnreadable       a stored value that only another PayloadCodec can decode
 ├── NondeterminismError     the code no longer fits the journal: the execution is blocked
 ├── ForeignAwait            the function awaited something that is not a frame: blocked, too
 ├── ForeignFrame            a step function tried to open a frame
@@ -107,12 +108,29 @@ class PayloadTooLarge(InvalidArgument):
         self.size = size
         self.limit = limit
         super().__init__(
-            f"{where} is {size:,} bytes of JSON, more than the {limit:,} of payload_max; keep "
+            f"{where}: {size:,} bytes of JSON are more than the {limit:,} of payload_max; keep "
             "large data elsewhere, and pass a reference"
         )
 
 
-class PayloadUnreadable(InvalidArgument):
+class PayloadUnwritable(PerdureError):
+    """The PayloadCodec raised while it encoded a value; nothing of the value was stored.
+
+    Attributes:
+        where: what the value belongs to.
+        reason: what it raised.
+    """
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.where = where
+        self.reason = reason
+        super().__init__(
+            f"{where}: the PayloadCodec could not encode it ({reason}); see to the codec and "
+            "to what it needs, its keys for example, and try again"
+        )
+
+
+class PayloadUnreadable(PerdureError):
     """A stored value is what a PayloadCodec made of it, and cannot be decoded here.
 
     Attributes:
@@ -124,7 +142,7 @@ class PayloadUnreadable(InvalidArgument):
         self.where = where
         self.reason = reason
         super().__init__(
-            f"{where} was encoded by a PayloadCodec and cannot be decoded ({reason}); open the "
+            f"{where}: it was encoded by a PayloadCodec and cannot be decoded ({reason}); open the "
             "engine with the codec that wrote it: EngineConfig(codec=…)"
         )
 

@@ -253,7 +253,7 @@ async def test_the_value_of_a_step(
         await under.run_until_idle()
         assert await result_of(under, eid) == expected
         assert runs["make"] == 1  # it is never retried
-        assert ("root/make#0 is" in caplog.text) is warned
+        assert ("root/make#0: " in caplog.text) is warned
 
 
 @pytest.mark.parametrize("method", ["send", "announce", "enqueue", "publish", "claim", "child"])

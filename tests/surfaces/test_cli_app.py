@@ -125,6 +125,6 @@ def test_settings_come_from_a_module(
     assert "plain words" in shown["result"]
     (hidden,) = cli.documents("list")
     assert list(hidden["result"]) == ["perdure:encoded"]
-    assert "PayloadCodec" in cli.complaint(2, "result", shown["eid"])
+    assert "PayloadCodec" in cli.complaint(1, "result", shown["eid"])
     assert "EngineConfig" in cli.complaint(2, "--config", "settings:nothing", "list")
     assert "no module 'nowhere'" in cli.complaint(2, "--config", "nowhere:config", "list")

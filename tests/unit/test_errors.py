@@ -32,6 +32,7 @@ from perdure.errors import (
     NotSerializable,
     PayloadTooLarge,
     PayloadUnreadable,
+    PayloadUnwritable,
     PerdureError,
     SchemaTooNew,
     StepFailed,
@@ -92,12 +93,17 @@ CASES: list[tuple[BaseException, dict[str, Any], list[str]]] = [
     (
         PayloadTooLarge("root/f#0", 20_000_000, 16_777_216),
         {"where": "root/f#0", "size": 20_000_000, "limit": 16_777_216},
-        ["root/f#0 is 20,000,000 bytes", "16,777,216", "pass a reference"],
+        ["root/f#0: 20,000,000 bytes", "16,777,216", "pass a reference"],
     ),
     (
         PayloadUnreadable("root/f#0", "no codec is configured here"),
         {"where": "root/f#0", "reason": "no codec is configured here"},
-        ["root/f#0 was encoded by a PayloadCodec", "EngineConfig(codec=…)"],
+        ["root/f#0: it was encoded by a PayloadCodec", "EngineConfig(codec=…)"],
+    ),
+    (
+        PayloadUnwritable("root/f#0", "OSError: no keys"),
+        {"where": "root/f#0", "reason": "OSError: no keys"},
+        ["root/f#0: the PayloadCodec could not encode", "OSError: no keys", "see to the codec"],
     ),
     (UnknownReview("r"), {"rid": "r"}, ["no review has the id 'r'", "perdure reviews list"]),
     (UnknownExecution(EID), {"eid": EID}, [str(EID), "check the id and the store URL"]),

@@ -23,6 +23,8 @@ from perdure.model.faults import TOO_DEEP, find_fault
 
 Decoder = Callable[[bytes | Raw], Any]
 
+_RESERVED = "begins with the key 'perdure:encoded', which is kept for what a PayloadCodec encodes"
+
 _SCALARS = (int, str, bool, type(None), float)
 
 # Python reads a whole number of at most this length, sign included.
@@ -61,6 +63,14 @@ decode: Decoder = msgspec.json.Decoder().decode
 
 NULL = Raw(b"null")
 
+ENVELOPE = "perdure:encoded"
+"""The one key of the object that stands for a value which a PayloadCodec has encoded."""
+
+ENVELOPE_HEAD = f'{{"{ENVELOPE}":"'.encode()
+"""How its JSON begins. No value of a user may begin so: a reader would take it for an envelope."""
+
+_HEAD_BYTES = len(ENVELOPE_HEAD)
+
 
 def encode(where: str, value: Any) -> Raw:
     """Encode a value as JSON.
@@ -72,7 +82,10 @@ def encode(where: str, value: Any) -> Raw:
     Raises:
         NotSerializable: naming `where` and the path inside the value.
     """
-    return Raw(_encode(where, value))
+    encoded = _encode(where, value)
+    if len(encoded) > _HEAD_BYTES and encoded[:_HEAD_BYTES] == ENVELOPE_HEAD:
+        raise NotSerializable(where, "$", _RESERVED)
+    return Raw(encoded)
 
 
 def digest(where: str, value: Any) -> str:
@@ -159,6 +172,8 @@ def settle(where: str, value: Any, decoder: Decoder | None) -> tuple[Raw, Any]:
     encoded = _encode(where, value)
     if decoder is None and type(value) in _SCALARS and len(encoded) < _DIGITS_MAX:
         return Raw(encoded), value
+    if len(encoded) > _HEAD_BYTES and encoded[:_HEAD_BYTES] == ENVELOPE_HEAD:
+        raise NotSerializable(where, "$", _RESERVED)
     try:
         return Raw(encoded), (decoder or decode)(encoded)
     except Exception as error:

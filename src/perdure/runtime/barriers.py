@@ -81,7 +81,11 @@ def end(
     site: int,
     now: int,
 ) -> Barrier:
-    """Close the execution with what the function returned, or raised: the two in `given`."""
+    """Close the execution with what the function returned, or raised: the two in `given`.
+
+    Raises:
+        PayloadUnwritable: if the codec raises.
+    """
     value, error = given
     if error is None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 
 from perdure.errors import InvalidArgument
@@ -66,9 +67,13 @@ class EngineConfig:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 message = f"{name} is {value!r}; it is a whole number of bytes from 1"
                 raise InvalidArgument(message)
-        methods = (getattr(self.codec, name, None) for name in ("encode", "decode"))
-        if self.codec is not None and not all(map(callable, methods)):
-            message = f"codec is {self.codec!r}; give an object with encode and decode"
+        methods = [getattr(self.codec, name, None) for name in ("encode", "decode")]
+        fits = all(callable(one) and not inspect.iscoroutinefunction(one) for one in methods)
+        if self.codec is not None and (isinstance(self.codec, type) or not fits):
+            message = (
+                f"codec is {self.codec!r}; give an object whose methods encode and decode take "
+                "bytes and return bytes, and are not async"
+            )
             raise InvalidArgument(message)
 
     def values(self) -> Values:

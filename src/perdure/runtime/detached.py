@@ -20,6 +20,9 @@ from perdure.errors import (
     InvalidArgument,
     NotSerializable,
     PayloadTooLarge,
+    PayloadUnreadable,
+    PayloadUnwritable,
+    PerdureError,
     StepTimeout,
     StoreUnavailable,
 )
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
 
 ON_STEP = "step:"
 RETRY_S = 0.5
+GIVEN_BACK_S = 10.0
 
 log = logging.getLogger("perdure.worker")
 
@@ -212,6 +216,8 @@ class DetachedSteps:
             bound = step.read_arguments(Raw(args))
         except InvalidArgument as misfit:
             self._ended(run, None, misfit)
+        except PayloadUnreadable as unreadable:
+            self._give_back(run, unreadable)
         else:
             call.args, call.kwargs = bound.args, bound.kwargs
             worker.slots_for(call).request(0, self._start, run)
@@ -254,6 +260,9 @@ class DetachedSteps:
                 memo = worker.values.seal(task.fid, codec.settle(task.fid, value, None)[0])
             except (NotSerializable, PayloadTooLarge) as refused:
                 error = refused
+            except PayloadUnwritable as unwritable:
+                self._give_back(run, unwritable)
+                return
             else:
                 outcome = AttemptOutcome(run.number, memo)
         if error is not None:
@@ -262,6 +271,13 @@ class DetachedSteps:
             outcome = AttemptOutcome(run.number, codec.NULL, *described, classes, final)
         told = Tell(task.eid, task.fid, _encode(outcome), worker.actor, worker.now_us())
         self._write(run, AckTask(*self._lease(run)), told)
+
+    def _give_back(self, run: Run, reason: PerdureError) -> None:
+        """Return a task for a while: the codec of this worker fails it, not the step."""
+        words = "step %s:%s goes back to its queue for %g s: %s"
+        log.error(words, run.task.eid, run.task.fid, GIVEN_BACK_S, reason)
+        now = self._worker.now_us()
+        self._write(run, NackTask(*self._lease(run), now + int(GIVEN_BACK_S * 1e6), now))
 
     def _publish(self, run: Run, stream: str, payload: bytes) -> None:
         """Add an item to a stream for an attempt that runs."""

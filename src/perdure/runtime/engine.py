@@ -320,10 +320,11 @@ class Engine(Operators):
             ExecutionTerminated: if it was terminated.
             WaitTimeout: if it has not ended in time; it goes on.
             UnknownExecution: if there is none with this id.
+            PayloadUnreadable: if only another PayloadCodec can decode the result.
         """
-        row = await self.wait(eid, timeout=timeout)
+        row = await self._wait(eid, timeout)
         if row.error is None:
-            return self.values.shown(f"the result of execution {row.eid}", row.result)
+            return self.values.plain(f"the result of execution {row.eid}", row.result)
         if row.status is ExecutionStatus.CANCELLED:
             raise ExecutionCancelled(row.eid, row.error.message)
         if row.status is ExecutionStatus.TERMINATED:
@@ -339,6 +340,9 @@ class Engine(Operators):
             WaitTimeout: if it has not ended in time; it goes on.
             UnknownExecution: if there is none with this id.
         """
+        return self.values.row(await self._wait(eid, timeout))
+
+    async def _wait(self, eid: UUID | str, timeout: timedelta | float | None) -> ExecutionRow:
         eid = parse_eid(eid)
         seconds = None if timeout is None else duration_us("timeout", timeout) / 1e6
         begun = self.clock.monotonic()
@@ -346,7 +350,7 @@ class Engine(Operators):
             left = None if seconds is None else seconds - (self.clock.monotonic() - begun)
             row = await self._wait_for_end(eid, left, WaitTimeout(eid, seconds or 0))
             if row.continued_as is None:
-                return self.values.row(row)
+                return row
             eid = row.continued_as
 
     async def _wait_for_end(
@@ -360,10 +364,9 @@ class Engine(Operators):
         try:
             row = await ended
         except WaitTimeout:  # with a short timeout it may have ended before anybody looked
-            row = await self.execution(eid, follow=False)
-            if row.status.terminal:
-                return row
-            raise WaitTimeout(eid, late.timeout_s, row.blocked) from None
+            row = await self.store.execution(eid)
+            if row is not None and not row.status.terminal:
+                raise WaitTimeout(eid, late.timeout_s, row.blocked) from None
         finally:
             self._changes.forget(eid, ended)
             if alarm is not None:

@@ -162,7 +162,8 @@ def frame_tree(
             # A child may have been started to live on; the journal does not say.
             node.leave("abandoned" if node.kind == "child" else str(left), row.ended_at)
     for node in nodes.values():
-        node.value = values.show(node.value)
+        if node is not root:  # whose value is the row's, which was opened with it
+            node.value = values.show(node.value)
     return root.freeze()
 
 

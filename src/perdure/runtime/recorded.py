@@ -63,19 +63,21 @@ def outcome_of_wait(
     That is a message or ``None``, the due instant, or what the child returned.
 
     Raises:
-        NondeterminismError: if the result of the child does not fit the annotated type any more,
-            or the value cannot be decoded here.
+        NondeterminismError: if the result of the child does not fit the annotated type any more.
+        PayloadUnreadable: if only another PayloadCodec can decode the value.
     """
     if frame.kind == "receive":
         if message is None:
             return None, None
-        payload = _opened(frame, message.payload, values)
-        return unpack_message(msgspec.structs.replace(message, payload=payload)), None
+        payload = values.open(frame.fid, message.payload)
+        if payload is not message.payload:
+            message = msgspec.structs.replace(message, payload=Raw(payload))
+        return unpack_message(message), None
     if frame.child is None or message is None:
         return from_us(frame.deadline or 0), None
     ended = read_child(message)
     if ended.status == "completed":
-        return _decoded(frame, ended.value, values), None
+        return decoded(frame, ended.value, values), None
     text = ended.message or ""
     return None, ChildFailed(frame.child.eid, ended.status, ended.error_type or "", text)
 
@@ -85,17 +87,18 @@ def read_child(message: PackedMessage) -> ChildOutcome:
     return _CHILD(message.payload)
 
 
-def _opened(frame: Frame[Any], value: Raw, values: Values) -> Raw:
-    try:
-        return Raw(values.open(frame.fid, value))
-    except PayloadUnreadable as error:
-        raise NondeterminismError(frame.fid, str(error)) from error
+def decoded(frame: Frame[Any], value: Raw, values: Values) -> Any:
+    """Decode a memo of a frame.
 
-
-def _decoded(frame: Frame[Any], value: Raw, values: Values) -> Any:
-    plain = _opened(frame, value, values)
+    Raises:
+        NondeterminismError: if it does not fit the annotated type any more.
+        PayloadUnreadable: if only another PayloadCodec can decode it.
+    """
+    plain = values.open(frame.fid, value)
     try:
         return (frame.decoder or codec.decode)(plain)
+    except PayloadUnreadable:  # of a claim, whose value has an envelope of its own
+        raise
     except Exception as error:
         why = f"its value does not fit the annotated type any more ({error})"
         raise NondeterminismError(frame.fid, why) from error
@@ -112,11 +115,12 @@ def outcome(table: MemoTable, frame: Frame[Any], values: Values) -> tuple[Any, E
 
     Raises:
         NondeterminismError: if the memo does not fit the annotated type any more.
+        PayloadUnreadable: if only another PayloadCodec can decode it.
     """
     fid = frame.fid
     memo = table.memos.get(fid)
     if memo is not None:
-        return _decoded(frame, memo, values), None
+        return decoded(frame, memo, values), None
     fulfilled = table.fulfilled.get(fid)
     if fulfilled is not None:
         return outcome_of_wait(frame, fulfilled.message, values)

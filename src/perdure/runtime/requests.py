@@ -151,6 +151,12 @@ def message(
 
 def payload_for(channel: str, payload: object, values: Values) -> bytes:
     """Check the name of a channel, and encode what is to be sent on it."""
+    check_channel(channel)
+    return bytes(values.encode(f"the payload for channel {channel!r}", payload))
+
+
+def check_channel(channel: str) -> None:
+    """Refuse a name that is no channel's, or only that of an answer to a task."""
     check_name("channel", channel, CHANNEL)
     if is_reply_channel(channel):
         reason = (
@@ -158,7 +164,6 @@ def payload_for(channel: str, payload: object, values: Values) -> bytes:
             "use engine.deliver"
         )
         raise InvalidArgument(reason)
-    return bytes(values.encode(f"the payload for channel {channel!r}", payload))
 
 
 def answer(

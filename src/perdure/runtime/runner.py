@@ -21,6 +21,8 @@ from perdure.errors import (
     DuplicateFrameError,
     InvalidArgument,
     NondeterminismError,
+    PayloadUnreadable,
+    PayloadUnwritable,
     PerdureError,
 )
 from perdure.model import codec
@@ -122,7 +124,7 @@ class Runner:
             return
         try:
             coroutine = self._worker.call_function(self)
-        except InvalidArgument as misfit:  # the signature changed under a live execution
+        except (InvalidArgument, PayloadUnreadable) as misfit:  # the signature may have changed
             self.driver.stop(misfit)
         else:
             self.driver.begin(coroutine)
@@ -310,7 +312,10 @@ class Runner:
             if handed.barrier is not None:
                 self._gave_up(handed.barrier)
                 return
-            self.journal.settled(outcome.results)
+            try:
+                self.journal.settled(outcome.results)
+            except PayloadUnreadable as unreadable:  # somebody else has claimed the key
+                self.driver.stop(unreadable)
             for delivery in self.journal.deliverable():
                 if delivery.frame is None:
                     self.cancelling.deliver()
@@ -408,7 +413,7 @@ class Runner:
         """Deliver the outcome that the journal holds."""
         try:
             value, error = recorded.outcome(self.table, frame, self.values)
-        except NondeterminismError as misfit:
+        except (NondeterminismError, PayloadUnreadable) as misfit:
             self.driver.stop(misfit)
         else:
             frame.resolve(value, error)
@@ -448,29 +453,21 @@ class Runner:
         ended = stopped is None and self.driver.ended
         if not ended and self._busy():
             return None
-        worker, request = self._worker, self.cancelling.request
-        site, now = worker.site, self.now_us()
+        worker, request, waiting = self._worker, self.cancelling.request, self.waiting
+        eid, epoch, site, now = self.eid, self.epoch, worker.site, self.now_us()
         if ended:
             return self._ending(site, now)
         if stopped is not None and request is not None:
-            return barriers.cancel(self.eid, self.epoch, request, site=site, now=now)
+            return barriers.cancel(eid, epoch, request, site=site, now=now)
         if self.draining:
-            return Barrier(Release(self.eid, worker.session, self.epoch, "drain", now))
+            return Barrier(Release(eid, worker.session, epoch, "drain", now))
         if stopped is not None:
-            wake = self.waiting.wake
-            return barriers.block(self.eid, self.epoch, wake, str(stopped), site=site, now=now)
-        waiting = self.waiting
+            return barriers.block(eid, epoch, waiting.wake, str(stopped), site=site, now=now)
         return barriers.suspension(
-            self.eid,
-            self.epoch,
-            waiting.wake,
-            waiting.waits,
-            waiting.read_up_to(),
-            site=site,
-            now=now,
+            eid, epoch, waiting.wake, waiting.waits, waiting.read_up_to(), site=site, now=now
         )
 
-    def _ending(self, site: int, now: int) -> Barrier:
+    def _ending(self, site: int, now: int) -> Barrier | None:
         """Decide how the execution ends, as its function has ended."""
         root, request = self.driver.root, self.cancelling.request
         assert root is not None  # noqa: S101 - what has ended was begun
@@ -485,4 +482,8 @@ class Runner:
             return barriers.succession(eid, epoch, record, returned, site=site, now=now)
         workflow = self.record.workflow
         given = (root.value, error)
-        return barriers.end(eid, epoch, workflow, given, self.values, site=site, now=now)
+        try:
+            return barriers.end(eid, epoch, workflow, given, self.values, site=site, now=now)
+        except PayloadUnwritable as reason:
+            self.driver.stop(reason)
+            return self._barrier()

@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from perdure.errors import NotSerializable, PayloadTooLarge, StepTimeout
+from perdure.errors import (
+    NotSerializable,
+    PayloadTooLarge,
+    PayloadUnreadable,
+    PayloadUnwritable,
+    StepTimeout,
+)
 from perdure.model import codec
 from perdure.model.entry import FrameCompleted, FrameFailed, FrameStarted, PackedMessage
 from perdure.model.instants import from_us
 from perdure.ports.commands import Publish
 from perdure.runtime import recorded
 from perdure.runtime.attempt import Attempt, StepInfo, describe_error, failure, failure_entry
-from perdure.runtime.detached import DetachedFrames
+from perdure.runtime.detached import DetachedFrames, read_outcome
 from perdure.runtime.frames import Detached, Frame, StepCall
 
 if TYPE_CHECKING:
@@ -161,6 +167,8 @@ class Steps:
                     memo = self._runner.values.seal(frame.fid, memo)
             except (NotSerializable, PayloadTooLarge) as refused:
                 error = refused
+            except PayloadUnwritable as unwritable:  # the step has not failed: it runs once more
+                self._runner.driver.stop(unwritable)
             else:
                 entry = FrameCompleted(self._runner.now_us(), frame.fid, number, memo)
                 self._journal.append_outcome(frame, entry, seen, None)
@@ -170,14 +178,20 @@ class Steps:
 
     def answered(self, frame: Frame[Any], message: PackedMessage) -> None:
         """Take the outcome of an attempt that another worker has run."""
-        outcome, now = self.detached.answered(frame, message), self._runner.now_us()
-        fid, number = frame.fid, outcome.attempt
+        runner, fid = self._runner, frame.fid
+        try:
+            plain = runner.values.open(fid, read_outcome(message.payload).value)
+        except PayloadUnreadable as unreadable:
+            runner.driver.stop(unreadable)
+            return
+        outcome, now = self.detached.answered(frame, message), runner.now_us()
+        number = outcome.attempt
         described = (outcome.error_type or "", outcome.message, outcome.traceback)
         retry = _call_of(frame).retry
         again = not outcome.final and retry.retries_classes(outcome.classes)
         if outcome.error_type is None:
             try:
-                seen = self._runner.values.decode(fid, outcome.value, frame.decoder)
+                seen = (frame.decoder or codec.decode)(plain)
             except Exception as error:  # noqa: BLE001 - the annotation of the caller's own code
                 described, again = describe_error(error), False
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perdure.errors import NondeterminismError
+from perdure.errors import NondeterminismError, PayloadUnreadable
 from perdure.model.entry import FrameFulfilled
 from perdure.ports.commands import Consume
 from perdure.runtime import recorded
@@ -173,7 +173,7 @@ class Waiting:
             return
         try:
             value, error = recorded.outcome_of_wait(frame, message, runner.values)
-        except NondeterminismError as misfit:
+        except (NondeterminismError, PayloadUnreadable) as misfit:
             runner.driver.stop(misfit)
             return
         self.waits.remove(frame)

@@ -180,7 +180,7 @@ class Effects(Opening):
         found = self._find(workflow)
         default = found.function.__name__ if name is None else name
         fid, name = self._name("child", default, key)
-        encoded = self._runner.values.seal(fid, found.encode_arguments(args, kwargs))
+        encoded = self._seal_once(fid, found.encode_arguments(args, kwargs))
         frame: Frame[Any] = Frame(fid, "child", name, codec.digest(fid, (found.name, args, kwargs)))
         runner = self._runner
         record = requests.child(
@@ -240,7 +240,8 @@ class Effects(Opening):
             NotSerializable: at once, if the payload is not JSON.
         """
         fid, name = self._name("send", "send" if name is None else name, key)
-        encoded = requests.payload_for(channel, payload, self._runner.values)
+        requests.check_channel(channel)
+        encoded = bytes(self._encode_once(fid, payload))
         check_scope(scope)
         if to is not None and scope == "global":
             message = "a global channel belongs to no execution; give to= or scope='global'"
@@ -278,7 +279,8 @@ class Effects(Opening):
         fid, name = self._name("announce", "announce" if name is None else name, key)
         check_name("announcement type", type, CHANNEL)
         encoded = codec.encode(fid, payload)
-        self._runner.values.check(fid, encoded)
+        if not self._recorded(fid):
+            self._runner.values.check(fid, encoded)
         digest = codec.digest(fid, (type, payload))
         runner = self._runner
 
@@ -309,7 +311,7 @@ class Effects(Opening):
         """
         fid, name = self._name("publish", "publish" if name is None else name, key)
         check_name("stream", stream, CHANNEL)
-        encoded = bytes(self._runner.values.encode(fid, value))
+        encoded = bytes(self._encode_once(fid, value))
         runner = self._runner
 
         def command(now: int) -> Command:
@@ -336,13 +338,13 @@ class Effects(Opening):
         """
         fid, name = self._name("claim", "claim" if name is None else name, None)
         check_name("claim key", key, CLAIM_KEY)
-        encoded = bytes(self._runner.values.encode(fid, value))
+        encoded = bytes(self._encode_once(fid, value))
         frame: Frame[tuple[bool, Any]] = Frame(fid, "step", name, codec.digest(fid, (key, value)))
         eid, values = self._runner.eid, self._runner.values
 
         def decode(memo: bytes | Raw) -> tuple[bool, Any]:
             won, kept = codec.decode(memo)
-            return won, values.shown(fid, kept)
+            return won, values.plain(fid, kept)
 
         frame.decoder = decode
         return self._effect(frame, lambda now: Claim(key, eid, encoded, now))
@@ -383,7 +385,7 @@ class Effects(Opening):
         check_name("queue", queue, QUEUE)
         if task_key is not None:
             check_name("task key", task_key, TASK_KEY)
-        encoded = bytes(self._runner.values.encode(fid, payload))
+        encoded = bytes(self._encode_once(fid, payload))
         digest = codec.digest(fid, (queue, task_key, payload))
         runner, own = self._runner, fid.removeprefix(f"{ROOT}/") if task_key is None else task_key
 
@@ -442,8 +444,7 @@ class Effects(Opening):
         self._check("continue_as")
         record = self._runner.record
         found = self._runner.registry.find(record.workflow, record.version)
-        values = self._runner.values
-        encoded = values.seal(found.its_arguments, found.encode_arguments(args, kwargs))
+        encoded = self._seal(found.its_arguments, found.encode_arguments(args, kwargs))
         open_frames = [frame.fid for frame in self._runner.open_frames()]
         if open_frames:
             message = (

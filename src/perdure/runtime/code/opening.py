@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw
 
-from perdure.errors import Abandoned, ForeignAwait, ForeignFrame, InvalidName
+from perdure.errors import (
+    Abandoned,
+    ForeignAwait,
+    ForeignFrame,
+    InvalidName,
+    NondeterminismError,
+    PayloadUnreadable,
+    PayloadUnwritable,
+)
 from perdure.model import codec
 from perdure.model.ids import FRAME_KEY, FRAME_NAME, ROOT, check_name
+from perdure.runtime import recorded
 from perdure.runtime.attempt import CURRENT_STEP
 from perdure.runtime.frames import Frame
 
@@ -90,6 +99,32 @@ class Opening:
             self._runner.block_from_outside(error)
         raise error
 
+    def _recorded(self, fid: str) -> bool:
+        """Whether the journal holds what a frame gives away: then nothing is given again."""
+        return fid in self._runner.table.started
+
+    def _encode_once(self, fid: str, value: Any) -> Raw:
+        """Encode what a frame gives away."""
+        return self._seal_once(fid, codec.encode(fid, value))
+
+    def _seal_once(self, fid: str, encoded: Raw) -> Raw:
+        """Seal what a frame gives away, unless it was given: then the limits of then count."""
+        return encoded if self._recorded(fid) else self._seal(fid, encoded)
+
+    def _seal(self, where: str, encoded: Raw) -> Raw:
+        """Give what is stored of a value.
+
+        Raises:
+            PayloadTooLarge: if it is too large.
+            PayloadUnwritable: if the codec raises. The execution is blocked then: that is no fact
+                that a function could act on, as a replay may see another one.
+        """
+        try:
+            return self._runner.values.seal(where, encoded)
+        except PayloadUnwritable as unwritable:
+            self._driver.stop(unwritable)
+            raise
+
     def _derive(self, fid: str) -> bytes:
         return hashlib.sha256(self._runner.record.seed + fid.encode()).digest()
 
@@ -109,7 +144,12 @@ class Opening:
         memo: Raw | None = self._runner.table.memos.get(fid)
         frame.done = True
         if memo is not None:
-            return (decode or codec.decode)(memo)
+            frame.decoder = decode
+            try:
+                return recorded.decoded(frame, memo, self._runner.values)
+            except (NondeterminismError, PayloadUnreadable) as misfit:
+                self._driver.stop(misfit)
+                raise Abandoned from misfit
         if not live:
             raise Abandoned  # the function is not driven any more, and there is no value to give
         value = make(fid)

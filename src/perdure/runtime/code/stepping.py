@@ -220,7 +220,9 @@ class Stepping(Opening):
                 "@registry.step() above it, or leave queue= out"
             )
             raise InvalidArgument(message)
-        encoded = self._runner.values.seal(fid, step.encode_arguments(args, kwargs))
+        encoded = step.encode_arguments(args, kwargs)
+        if not self._runner.journal.has_outcome(fid):
+            encoded = self._seal(fid, encoded)
         return Detached(queue, step.name, encoded)
 
     # The types of a call without options are checked, as of `step`.
