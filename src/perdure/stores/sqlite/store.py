@@ -100,10 +100,13 @@ class SqliteStore:
         Closing twice is fine.
         """
         if self._ended is None:
-            self._ended = asyncio.gather(
-                self._reader.end(self._reading.close), self._writer.end(self._close_rest)
-            )
+            self._ended = asyncio.ensure_future(self._close_each())
         await asyncio.shield(self._ended)
+
+    async def _close_each(self) -> None:
+        """Close one connection after the other: only the last one removes the log."""
+        await self._reader.end(self._reading.close)
+        await self._writer.end(self._close_rest)
 
     def _close_rest(self) -> None:
         if self._checkpointer is not None:
