@@ -19,7 +19,7 @@ demo: $(VENV)/.cli ## invoices through a flaky ledger, while the worker is kille
 	@$(VENV)/bin/python examples/invoices/demo.py $(ARGS)
 
 test: $(VENV)/.dev ## run the tests
-	@$(VENV)/bin/python -m pytest $(ARGS)
+	@$(VENV)/bin/python -m pytest -n auto --dist worksteal $(ARGS)
 
 check: $(VENV)/.dev ## check layout, style, types and layers
 	$(VENV)/bin/ruff format --check .

@@ -421,7 +421,9 @@ class Async:
         return data
 
 
-@pytest.mark.parametrize("codec", [Async(), Moody, "zlib", object()], ids=repr)
+@pytest.mark.parametrize(
+    "codec", [Async(), Moody, "zlib", object()], ids=["async", "class", "text", "object"]
+)
 def test_what_is_no_codec_is_refused(codec: Any) -> None:
     with pytest.raises(InvalidArgument, match="codec is"):
         EngineConfig(codec=codec)

@@ -173,7 +173,9 @@ def test_an_unknown_name_tells_what_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "thing", [7, None, b"w", ["w"], functools.partial(named_ctx, value=1)], ids=repr
+    "thing",
+    [7, None, b"w", ["w"], functools.partial(named_ctx, value=1)],
+    ids=["number", "none", "bytes", "list", "partial"],
 )
 def test_what_is_no_workflow_is_unknown(thing: Any) -> None:
     with pytest.raises(UnknownWorkflow):

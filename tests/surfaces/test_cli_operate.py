@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from tests.surfaces.support import APP, Cli, Filled, on_terminal, plain, start_one_of_each
 
-NOBODY = str(uuid.uuid4())
+NOBODY = "6b1f2a5e-0c0f-4d43-9a53-8f4f5f5f0a11"
 ON_ONE: list[list[str]] = [
     ["cancel", NOBODY],
     ["terminate", NOBODY],
