@@ -1,3 +1,3 @@
-"""An example: a workflow that waits for a slow agent."""
+"""Delegates questions to a slow agent, and survives the death of what stands between them."""
 
 from __future__ import annotations

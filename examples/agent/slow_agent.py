@@ -1,67 +1,79 @@
-"""A command for ``perdure consume`` that pretends to be a slow agent somewhere else.
+"""How does a command not ask twice, although it is killed? It keeps the handle of what it asked.
 
-It submits the question to a service and waits for the answer. The service takes whatever it is
-sent, twice if it is sent twice; so the number that it gives is kept in the task at once. Whoever
-has the task next asks for the answer under that number instead of submitting again.
+`perdure consume` runs this script once for each question. It submits the question to a service that
+takes its time, keeps the handle that it gets, and looks with it whether the answer is there. If it
+finds a handle at its start, somebody before it has submitted the question: it only looks.
+
+The service is pretended: a directory, named by `AGENT_SERVICE`. A question becomes the file
+``NAME.1``, a second submission of it ``NAME.2``; the answer appears as ``NAME.answer``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
-LOOK_S = 0.1
-THINKING_S = 3.0
+SERVICE = "AGENT_SERVICE"
+LOOK_S = 0.05
 
 
 def main() -> None:
-    """Answer one task."""
-    service = Service(Path(os.environ["AGENT_SERVICE"]))
+    """Answer one question."""
+    service = Path(os.environ[SERVICE])
+    state_file = Path(os.environ["PERDURE_STATE_FILE"])
     question = json.load(sys.stdin)["question"]
-    file = Path(os.environ["PERDURE_STATE_FILE"])
-    careless = "AGENT_CARELESS" in os.environ
-    if file.exists() and not careless:
-        job = json.loads(file.read_text())["job"]
-        print(f"goes on waiting for {job}", file=sys.stderr)
+    careless = "--careless" in sys.argv[1:]
+    if state_file.exists() and not careless:
+        handle = json.loads(state_file.read_text(encoding="utf-8"))["handle"]
+        print(f"looks for {handle} again, which was submitted before", file=sys.stderr)
     else:
-        job = service.submit(question)
-        new = file.with_suffix(".new")
-        new.write_text(json.dumps({"job": job}))
-        new.replace(file)
-        print(f"has submitted {job}", file=sys.stderr)
-    while (answer := service.answer(job)) is None:
+        handle = submit(service, question)
+        write_whole(state_file, json.dumps({"handle": handle}))
+        print(f"submitted {handle}", file=sys.stderr)
+    print(json.dumps({"handle": handle, "answer": wait_for_answer(service, handle)}))
+
+
+def submit(service: Path, question: str) -> str:
+    """Submit a question; give the handle to look for its answer with. Each call costs."""
+    for number in count(1):
+        handle = f"{name_of(question)}.{number}"
+        try:
+            with (service / handle).open("x", encoding="utf-8") as file:
+                file.write(question)
+        except FileExistsError:
+            continue
+        return handle
+    raise AssertionError  # there is always a next number
+
+
+def wait_for_answer(service: Path, handle: str) -> str:
+    """Look until the answer is there. A service that is polled gives no signal, so this sleeps."""
+    file = answer_file(service, handle)
+    while not file.exists():
         time.sleep(LOOK_S)
-    json.dump({"answer": answer, "job": job}, sys.stdout)
+    return file.read_text(encoding="utf-8")
 
 
-class Service:
-    """The pretended service: a directory with a file for each question that it was sent."""
+def answer_file(service: Path, handle: str) -> Path:
+    """Give the file in which the answer appears."""
+    return service / f"{handle.rpartition('.')[0]}.answer"
 
-    def __init__(self, directory: Path) -> None:
-        """Take its directory."""
-        self._directory = directory
 
-    def submit(self, question: str) -> str:
-        """Begin to think about a question, and give the number of the job."""
-        job = f"{time.time_ns()}-{os.getpid()}"
-        (self._directory / f"{job}.json").write_text(json.dumps({"question": question}))
-        return job
+def name_of(question: str) -> str:
+    """Make a name for the files of a question."""
+    return re.sub(r"[^a-z0-9]+", "-", question.lower()).strip("-")
 
-    def answer(self, job: str) -> str | None:
-        """Give the answer, or ``None`` while the agent thinks."""
-        begun_ns = int(job.partition("-")[0])
-        if time.time_ns() - begun_ns < THINKING_S * 1e9:
-            return None
-        question = json.loads((self._directory / f"{job}.json").read_text())["question"]
-        return f"all about the {question}"
 
-    def submitted(self) -> list[str]:
-        """List the questions that it was sent, as often as it was."""
-        files = sorted(self._directory.glob("*.json"))
-        return [json.loads(file.read_text())["question"] for file in files]
+def write_whole(path: Path, text: str) -> None:
+    """Put a file in place whole, so that nobody reads a half."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
 
 
 if __name__ == "__main__":
